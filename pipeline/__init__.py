@@ -1,0 +1,1 @@
+"""What the product knows. No Celery, no HTTP server, no environment variables."""

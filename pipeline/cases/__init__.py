@@ -1,0 +1,1 @@
+"""The rules of a case: its state table and what counts as an answer."""

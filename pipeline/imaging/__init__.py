@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: rescale, window, letterbox, fingerprint, components, overlay."""

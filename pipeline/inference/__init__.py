@@ -1,0 +1,1 @@
+"""Model cards, registry, warm-up and the forward pass: the one torch room."""

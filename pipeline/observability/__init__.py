@@ -1,0 +1,1 @@
+"""Metric definitions, the log context and the backlog thresholds."""

@@ -1,0 +1,1 @@
+"""The ledger's tables and queries, the waiting line and the upload store."""

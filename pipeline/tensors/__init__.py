@@ -1,0 +1,1 @@
+"""The tensor store: one protocol, its backends, and an in-memory double."""

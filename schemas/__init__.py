@@ -1,0 +1,1 @@
+"""What travels: messages, handles, findings, webhook bodies. Frozen models without behaviour."""

@@ -1,0 +1,22 @@
+"""Public ids: a prefix that says what it names, then a UUID of version 7 in 32 hex digits."""
+
+from typing import Literal
+from uuid import UUID
+
+Prefix = Literal["case", "evt", "whe", "key"]
+
+
+def public_id(prefix: Prefix, value: UUID) -> str:
+    """Write an id as a client sees it: `case_0197...`."""
+    return f"{prefix}_{value.hex}"
+
+
+def parse_public_id(prefix: Prefix, text: str) -> UUID | None:
+    """Read an id that a client sent; None where it is not one of ours."""
+    start, _, digits = text.partition("_")
+    if start != prefix or len(digits) != 32:
+        return None
+    try:
+        return UUID(hex=digits)
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""The processes. No arithmetic, no SQL."""

@@ -1,0 +1,1 @@
+"""Our own Valkey and PostgreSQL, for a machine where nothing is installed."""

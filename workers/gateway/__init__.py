@@ -1,0 +1,1 @@
+"""The HTTP door: `/v1/cases` and what hangs on it."""
