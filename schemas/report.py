@@ -1,6 +1,6 @@
 """The report of a case: what the clinician and the integrator read. Published as JSON Schema."""
 
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID, uuid5
 
 from pydantic import AwareDatetime, Field
@@ -9,7 +9,7 @@ from schemas.frozen import Frozen
 from schemas.instance import SpacingSource
 from schemas.model_card import CodedConcept
 
-REPORT_SCHEMA_VERSION = "1.0"
+REPORT_SCHEMA_VERSION: Final = "1.0"
 
 ResultKind = Literal["preliminary", "final", "amended"]
 Outcome = Literal["findings", "nothing_found", "not_assessable", "not_applicable"]
