@@ -4,12 +4,11 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-import numpy as np
 import numpy.typing as npt
 
 from schemas.tensor import TensorHandle
 
-AnyArray = npt.NDArray[np.generic[Any]]
+AnyArray = npt.NDArray[Any]
 
 
 class TensorStore(Protocol):

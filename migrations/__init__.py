@@ -1,0 +1,1 @@
+"""Alembic migrations of the ledger: one change a revision, expand before the deploy, contract after it."""

@@ -1,0 +1,38 @@
+"""Every metric, declared once: name, kind, meaning and labels. Labels never name a case, a person or a UID."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 35, 45, 60, 120)
+
+CASES_ADMITTED = Counter("secondread_cases_admitted_total", "Cases answered with 202.", ["lane"])
+CASES_REJECTED = Counter("secondread_cases_rejected_total", "Submissions refused at the door.", ["lane", "reason"])
+CASE_SECONDS = Histogram("secondread_case_duration_seconds", "From acceptance to the answer.", ["lane", "outcome"], buckets=SECONDS)
+CASES_LATE = Counter("secondread_case_deadline_missed_total", "Cases answered after their deadline.", ["lane"])
+
+STAGE_WAIT_SECONDS = Histogram("secondread_stage_wait_seconds", "From the hand-off to the claim.", ["stage", "lane"], buckets=SECONDS)
+STAGE_SECONDS = Histogram("secondread_stage_duration_seconds", "Service time of a stage.", ["stage", "lane", "outcome"], buckets=SECONDS)
+ATTEMPTS = Counter("secondread_attempts_total", "Claims, by what came of them.", ["stage", "outcome"])
+DUPLICATES = Counter("secondread_messages_dropped_total", "Doorbells that found nothing to claim.", ["stage"])
+STALE_COMPLETIONS = Counter("secondread_stale_completions_total", "Completions refused because the claim had passed on.", ["stage"])
+IDENTITY_MISMATCHES = Counter("secondread_identity_mismatch_total", "Stored data that was not the case's: withheld.", ["hop"])
+
+QUEUE_DEPTH = Gauge("secondread_queue_depth", "Open cases by state.", ["state"], multiprocess_mode="mostrecent")
+QUEUE_OLDEST_SECONDS = Gauge(
+    "secondread_queue_oldest_age_seconds", "Age of the case that has been longest in a state.", ["state"], multiprocess_mode="mostrecent"
+)
+
+BATCH_IMAGES = Histogram("secondread_batch_size", "Images in a batch.", ["model"], buckets=(1, 2, 4, 6, 8, 12, 16, 24, 32))
+BATCH_HOLD_SECONDS = Histogram("secondread_batch_window_wait_seconds", "How long an idle device was held back.", ["model"], buckets=SECONDS)
+BATCHES_FIRED = Counter("secondread_batches_total", "Batches by the reason that fired them.", ["model", "reason"])
+FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
+
+MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])
+LEASES_EXPIRED = Counter("secondread_leases_expired_total", "Claims whose worker gave no sign of life.", ["pool"])
+QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside after too many tries.", ["pool"])
+TENSORS_RECLAIMED = Counter("secondread_arena_slot_leaks_total", "Tensors that nobody freed before they expired.")
+TENSOR_BYTES = Gauge("secondread_tensor_store_bytes", "Bytes in the tensor store.", multiprocess_mode="mostrecent")
+SWEEPER_LAST_SUCCESS = Gauge(
+    "secondread_reconciler_last_success_timestamp_seconds", "When the sweeper last finished a round.", multiprocess_mode="mostrecent"
+)
+
+CALLBACK_ATTEMPTS = Counter("secondread_webhook_attempts_total", "Callback attempts by outcome class.", ["outcome"])

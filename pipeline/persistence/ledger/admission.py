@@ -1,0 +1,162 @@
+"""How a case enters the ledger, and who may bring it: acceptance, idempotency, tenants and keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import text
+
+from pipeline.errors import RejectedInput
+from pipeline.flow import Lane
+from pipeline.persistence.ledger.engine import Ledger, run
+from schemas.work import CaseInput
+
+
+class KeyReused(RejectedInput):
+    """An idempotency key came back with another request."""
+
+    code = "idempotency-key-reused"
+    title = "This Idempotency-Key was used for another request"
+    advice = "Use a new key for a new request; the same key only for the same body."
+
+
+@dataclass(frozen=True, slots=True)
+class NewCase:
+    """What the gateway commits before it answers 202."""
+
+    id: UUID
+    tenant_id: UUID
+    lane: Lane
+    input: CaseInput
+    accepted_at: datetime
+    deadline_at: datetime
+    idempotency_key: str
+    fingerprint: bytes
+    """SHA-256 of what was asked: the same key with another fingerprint is refused."""
+    client_reference: str | None = None
+    endpoint_id: UUID | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The case that stands in the ledger, new or met again by its key."""
+
+    case_id: UUID
+    publish_no: int
+    deadline_at: datetime
+    is_replay: bool
+
+
+_ACCEPT = text("""
+WITH keyed AS (
+    INSERT INTO idempotency_keys (tenant_id, key, fingerprint, case_id, created_at)
+    VALUES (:tenant_id, :key, :fingerprint, :id, :accepted_at)
+    ON CONFLICT (tenant_id, key) DO NOTHING
+    RETURNING case_id
+), created AS (
+    INSERT INTO cases (id, tenant_id, state, lane, client_reference, endpoint_id, input, traceparent,
+                       accepted_at, deadline_at, changed_at, publish_no, published_at, due_at)
+    SELECT case_id, :tenant_id, 'accepted', :lane, :client_reference, :endpoint_id, CAST(:input AS jsonb), :traceparent,
+           :accepted_at, :deadline_at, :accepted_at, nextval('publish_no'), clock_timestamp(), clock_timestamp()
+    FROM keyed
+    RETURNING id, publish_no
+), logged AS (
+    INSERT INTO case_events (case_id, version, entered_state, attempt, at)
+    SELECT id, 1, 'accepted', 0, :accepted_at FROM created
+)
+SELECT id, publish_no FROM created
+""")
+
+_KEYED = text("""
+SELECT k.case_id, k.fingerprint, c.publish_no, c.deadline_at
+FROM idempotency_keys k JOIN cases c ON c.id = k.case_id
+WHERE k.tenant_id = :tenant_id AND k.key = :key
+""")
+
+
+def accept_case(ledger: Ledger, new: NewCase) -> Accepted:
+    """Commit a case with its idempotency key, or find the case that the key already names.
+
+    Raises
+    ------
+    KeyReused
+        The key names a case that was asked for with another body.
+    LedgerUnavailable
+        Nothing was promised: the client tries again with the same key.
+    """
+    made = run(
+        ledger.durable,
+        _ACCEPT,
+        id=new.id,
+        tenant_id=new.tenant_id,
+        key=new.idempotency_key,
+        fingerprint=new.fingerprint,
+        lane=new.lane.value,
+        client_reference=new.client_reference,
+        endpoint_id=new.endpoint_id,
+        input=new.input.model_dump_json(),
+        traceparent=new.traceparent,
+        accepted_at=new.accepted_at,
+        deadline_at=new.deadline_at,
+    )
+    if made:
+        return Accepted(made[0].id, made[0].publish_no, new.deadline_at, is_replay=False)
+    known = find_by_key(ledger, tenant_id=new.tenant_id, key=new.idempotency_key, fingerprint=new.fingerprint)
+    if known is None:  # the key was purged between the two statements
+        return accept_case(ledger, new)
+    return known
+
+
+def find_by_key(ledger: Ledger, *, tenant_id: UUID, key: str, fingerprint: bytes) -> Accepted | None:
+    """Find the case that an idempotency key already names, before any work is done for a repeat.
+
+    Raises
+    ------
+    KeyReused
+        The key names a case that was asked for with another body.
+    """
+    rows = run(ledger.durable, _KEYED, tenant_id=tenant_id, key=key)
+    if not rows:
+        return None
+    if bytes(rows[0].fingerprint) != fingerprint:
+        raise KeyReused("the key was used with another request")
+    return Accepted(rows[0].case_id, rows[0].publish_no, rows[0].deadline_at, is_replay=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """Who is asking, and what they may do."""
+
+    id: UUID
+    tenant_id: UUID
+    scopes: frozenset[str]
+
+
+_FIND_KEY = text("SELECT id, tenant_id, scopes FROM api_keys WHERE hash = :hash AND revoked_at IS NULL")
+_ADD_TENANT = text("""
+INSERT INTO tenants (id, name) VALUES (:id, :name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id
+""")
+_ADD_KEY = text("""
+INSERT INTO api_keys (id, tenant_id, name, hash, scopes) VALUES (:id, :tenant_id, :name, :hash, :scopes)
+ON CONFLICT (hash) DO UPDATE SET revoked_at = NULL, scopes = excluded.scopes
+""")
+
+
+def find_api_key(ledger: Ledger, key_hash: bytes) -> ApiKey | None:
+    """Look an API key up by the SHA-256 of its text; None where it is unknown or revoked."""
+    rows = run(ledger.durable, _FIND_KEY, hash=key_hash)
+    return ApiKey(rows[0].id, rows[0].tenant_id, frozenset(rows[0].scopes)) if rows else None
+
+
+def add_tenant(ledger: Ledger, tenant_id: UUID, name: str) -> UUID:
+    """Make a tenant, or find the one of that name."""
+    found: UUID = run(ledger.durable, _ADD_TENANT, id=tenant_id, name=name)[0].id
+    return found
+
+
+def add_api_key(ledger: Ledger, key: ApiKey, *, name: str, key_hash: bytes) -> None:
+    """Store the hash of an API key; its text is shown once and never kept."""
+    scopes: Sequence[str] = sorted(key.scopes)
+    run(ledger.durable, _ADD_KEY, id=key.id, tenant_id=key.tenant_id, name=name, hash=key_hash, scopes=scopes)

@@ -1,0 +1,222 @@
+"""Claim, fence, lease and hand-off: how exactly one worker's work on a case counts.
+
+A claim raises the case's attempt. Every later statement of that worker names the attempt; where
+another worker has claimed since, the statement touches no row and its caller is told so.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.engine import Row
+
+from pipeline.cases.states import POOL_STATES, CaseState, require_transition
+from pipeline.flow import Lane, Pool
+from pipeline.persistence.ledger.engine import Ledger, run
+from schemas.work import CaseInput, CaseWork
+
+LEASE_S = 6.0
+"""A claim without a sign of life for this long is anybody's."""
+RENEW_EVERY_S = 2.0
+MAX_TRIES = 5
+"""Claims by one pool before the sweeper sets the case aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A case that this worker now owns, until its lease lapses."""
+
+    case_id: UUID
+    attempt: int
+    """The fence."""
+    tries: int
+    lane: Lane
+    accepted_at: datetime
+    deadline_at: datetime
+    input: CaseInput
+    work: CaseWork
+    result_version: int
+    client_reference: str | None
+    endpoint_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOn:
+    """One case's way to the next pool: what was done, under which claim."""
+
+    case_id: UUID
+    attempt: int
+    work: dict[str, Any]
+    """Parts of `CaseWork`, JSON-ready, to merge into the row."""
+    timeline: dict[str, Any]
+    """Stage name to its times, to merge into the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A case that is queued now, and the number of the doorbell to publish for it."""
+
+    case_id: UUID
+    publish_no: int
+    attempt: int
+    lane: Lane
+    deadline_at: datetime
+
+
+_CLAIM = text("""
+WITH moved AS (
+    UPDATE cases SET state = :claimed, attempt = attempt + 1, tries = tries + 1, claimed_by = :worker,
+           lease_until = clock_timestamp() + make_interval(secs => :lease_s), changed_at = clock_timestamp(), version = version + 1
+    WHERE id = ANY(:ids) AND tries < :max_tries
+      AND (state = :queued OR (state = :claimed AND lease_until < clock_timestamp()))
+    RETURNING *
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, publish_no, at)
+    SELECT id, version, :queued, :claimed, attempt, :worker, :seen_no, changed_at FROM moved
+)
+SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id FROM moved
+""")
+
+_RENEW = text("""
+UPDATE cases SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
+WHERE cases.id = held.id AND cases.attempt = held.attempt AND lease_until IS NOT NULL
+RETURNING cases.id
+""")
+
+_HAND_ON = text("""
+WITH moved AS (
+    UPDATE cases SET state = :entered, tries = 0, claimed_by = NULL, lease_until = NULL,
+           changed_at = clock_timestamp(), version = version + 1, work = cases.work || done.work, timeline = timeline || done.timeline,
+           publish_no = nextval('publish_no'), published_at = clock_timestamp(), due_at = clock_timestamp()
+    FROM jsonb_to_recordset(CAST(:done AS jsonb)) AS done(case_id uuid, attempt integer, work jsonb, timeline jsonb)
+    WHERE cases.id = done.case_id AND cases.attempt = done.attempt AND state = :left
+    RETURNING cases.*
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, at)
+    SELECT id, version, :left, :entered, attempt, :worker, changed_at FROM moved
+)
+SELECT id, publish_no, attempt, lane, deadline_at FROM moved
+""")
+
+_GIVE_BACK = text("""
+WITH moved AS (
+    UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
+           tries = CASE WHEN :is_free THEN tries - 1 ELSE tries END,
+           publish_no = nextval('publish_no'), published_at = clock_timestamp(),
+           due_at = clock_timestamp() + make_interval(secs => :delay_s)
+    WHERE id = ANY(:ids) AND attempt = ANY(:attempts) AND claimed_by = :worker AND state = :left
+    RETURNING *
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
+    SELECT id, version, :left, :entered, attempt, :worker, :code, changed_at FROM moved
+)
+SELECT id, publish_no, attempt, lane, deadline_at FROM moved
+""")
+
+
+def claim_cases(ledger: Ledger, case_ids: Sequence[UUID], *, pool: Pool, worker: str, seen_no: int) -> list[Claimed]:
+    """Take cases for a pool: those that are queued for it, or claimed by somebody whose lease ran out.
+
+    What is not returned is not ours: another worker has it, it has moved on, or it has cost too many tries.
+    The attempt is counted here, before any work is done. `seen_no` is the publish number of the message that led here:
+    the sweeper tells by it which other messages were overtaken.
+    """
+    states = POOL_STATES[pool]
+    rows = run(
+        ledger.relaxed,
+        _CLAIM,
+        ids=list(case_ids),
+        queued=states.queued.value,
+        claimed=states.claimed.value,
+        worker=worker,
+        lease_s=LEASE_S,
+        max_tries=MAX_TRIES,
+        seen_no=seen_no,
+    )
+    return [_claimed(row) for row in rows]
+
+
+def renew_leases(ledger: Ledger, held: Sequence[tuple[UUID, int]]) -> set[UUID]:
+    """Say that we are alive; return the cases that are still ours."""
+    ids, attempts = [case_id for case_id, _ in held], [attempt for _, attempt in held]
+    rows = run(ledger.relaxed, _RENEW, ids=ids, attempts=attempts, lease_s=LEASE_S)
+    return {row.id for row in rows}
+
+
+def hand_on(ledger: Ledger, done: Sequence[HandOn], *, left: CaseState, entered: CaseState, worker: str) -> list[Rung]:
+    """Move finished cases to the next pool's queue, all in one statement.
+
+    Only those whose attempt is still the caller's are moved and returned; the others were superseded.
+    """
+    require_transition(left, entered)
+    items = [{"case_id": str(item.case_id), "attempt": item.attempt, "work": item.work, "timeline": item.timeline} for item in done]
+    rows = run(ledger.relaxed, _HAND_ON, done=json.dumps(items), left=left.value, entered=entered.value, worker=worker)
+    return [rung(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Why and how claimed cases go back to a queue."""
+
+    left: CaseState
+    entered: CaseState
+    code: str
+    delay_s: float = 0.0
+    is_free: bool = False
+    """A drain or a suspect's company charges no try."""
+
+
+def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, worker: str) -> list[Rung]:
+    """Return claimed cases to a queue: after a drain at once, after a failure when their delay is over."""
+    require_transition(why.left, why.entered)
+    rows = run(
+        ledger.relaxed,
+        _GIVE_BACK,
+        ids=[case_id for case_id, _ in held],
+        attempts=[attempt for _, attempt in held],
+        worker=worker,
+        left=why.left.value,
+        entered=why.entered.value,
+        code=why.code,
+        delay_s=why.delay_s,
+        is_free=why.is_free,
+    )
+    return [rung(row) for row in rows]
+
+
+def _claimed(row: Row[Any]) -> Claimed:
+    return Claimed(
+        case_id=row.id,
+        attempt=row.attempt,
+        tries=row.tries,
+        lane=Lane(row.lane),
+        accepted_at=row.accepted_at,
+        deadline_at=row.deadline_at,
+        input=CaseInput.model_validate(row.input),
+        work=CaseWork.model_validate(row.work),
+        result_version=row.result_version,
+        client_reference=row.client_reference,
+        endpoint_id=row.endpoint_id,
+    )
+
+
+_READ = text("""
+SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id, state
+FROM cases WHERE id = :case_id
+""")
+
+
+def read_unclaimed(ledger: Ledger, case_id: UUID) -> Claimed | None:
+    """Read a case as a claim would give it, without claiming: for the sweeper, which ends what nobody may claim."""
+    rows = run(ledger.relaxed, _READ, case_id=case_id)
+    return _claimed(rows[0]) if rows else None
+
+
+def rung(row: Row[Any]) -> Rung:
+    """Read a queued case from any statement that returns its doorbell's columns."""
+    return Rung(row.id, row.publish_no, row.attempt, Lane(row.lane), row.deadline_at)

@@ -1,0 +1,82 @@
+"""One connection pool, two durabilities, one statement a round trip.
+
+Every operation of the ledger is one SQL statement in autocommit mode: effect, state change and
+event are one commit, guarded by the attempt. What was promised to a client (accepted, answered)
+commits with fsync; hand-offs between pools do not wait for the disk, because losing the last of
+them in a power cut only means that the case is done again.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, exc
+from sqlalchemy.engine import Row
+from sqlalchemy.sql.elements import TextClause
+
+from pipeline.errors import LedgerUnavailable
+
+CONNECT_TIMEOUT_S = 3
+STATEMENT_TIMEOUT_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The two engines: `durable` waits for the disk, `relaxed` does not."""
+
+    durable: Engine
+    relaxed: Engine
+
+    def close(self) -> None:
+        """Give all connections back to PostgreSQL."""
+        self.durable.dispose()
+        self.relaxed.dispose()
+
+
+def open_ledger(url: str, *, connections: int = 5, application: str = "secondread") -> Ledger:
+    """Build the engines; nothing connects until the first statement."""
+
+    def engine(synchronous_commit: str) -> Engine:
+        options = f"-c synchronous_commit={synchronous_commit} -c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
+        return create_engine(
+            url,
+            isolation_level="AUTOCOMMIT",
+            pool_size=connections,
+            max_overflow=0,
+            pool_timeout=CONNECT_TIMEOUT_S,
+            pool_use_lifo=True,
+            # A role on the server side that idles inside a transaction would hold back vacuum.
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "application_name": application,
+                "options": options,
+                "keepalives_idle": 5,
+                "keepalives_interval": 2,
+                "keepalives_count": 2,
+            },
+        )
+
+    return Ledger(durable=engine("on"), relaxed=engine("off"))
+
+
+@contextmanager
+def ledger_errors() -> Iterator[None]:
+    """Turn what the driver raises about the server into `LedgerUnavailable`; bugs pass as they are."""
+    try:
+        yield
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        raise LedgerUnavailable("the ledger did not answer", kind=type(error).__name__) from error
+
+
+def run(engine: Engine, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:
+    """Run one statement and return its rows.
+
+    Raises
+    ------
+    LedgerUnavailable
+        PostgreSQL is away, refuses, or took longer than the statement timeout.
+    """
+    with ledger_errors(), engine.connect() as connection:
+        result = connection.execute(statement, parameters)
+        return result.all() if result.returns_rows else []

@@ -1,0 +1,157 @@
+"""How a case ends: its result version, its failure, its cancellation, and the callback that says so.
+
+Result, state change, event and callback row are one durable statement.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.sql.elements import TextClause
+
+from pipeline.cases.states import CaseState, require_transition
+from pipeline.errors import StaleCompletion
+from pipeline.persistence.ledger.engine import Ledger, run
+from schemas.report import ResultKind
+
+ANSWER_CHANNEL = "case_answered"
+"""Rung by PostgreSQL when a case got an answer; the payload is the case id. Long polls listen to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """One event that a webhook endpoint will be told; its body is built once."""
+
+    event_id: UUID
+    endpoint_id: UUID
+    event_type: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One version of a case's result."""
+
+    version: int
+    kind: ResultKind
+    outcome: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Under which claim an end is written."""
+
+    case_id: UUID
+    attempt: int
+    left: CaseState
+    worker: str | None = None
+
+
+_CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
+
+_COMPLETE = text(f"""
+WITH moved AS (
+    UPDATE cases SET state = 'completed', claimed_by = NULL, lease_until = NULL, tries = 0, changed_at = clock_timestamp(),
+           ended_at = clock_timestamp(), version = version + 1, result_version = :version, is_preliminary = false,
+           timeline = timeline || CAST(:timeline AS jsonb)
+    WHERE id = :case_id AND attempt = :attempt AND state = :left AND result_version = :version - 1
+    RETURNING *
+), answered AS (
+    INSERT INTO results (case_id, version, kind, outcome, body, attempt, created_at)
+    SELECT id, :version, :kind, :outcome, :body, attempt, changed_at FROM moved
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
+    SELECT id, version, :left, 'completed', attempt, :worker, :outcome, changed_at FROM moved
+), queued AS (
+    INSERT INTO deliveries ({_CALLBACK_COLUMNS})
+    SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), :event_type, :version, :callback_body, changed_at, changed_at
+    FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL
+)
+SELECT id, version, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
+""")  # noqa: S608 - column names and a channel of ours
+
+_END = text(f"""
+WITH moved AS (
+    UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(),
+           ended_at = clock_timestamp(), version = version + 1, failure = CAST(:failure AS jsonb),
+           timeline = timeline || CAST(:timeline AS jsonb)
+    WHERE id = :case_id AND attempt = :attempt AND state = :left
+    RETURNING *
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
+    SELECT id, version, :left, :entered, attempt, :worker, :code, changed_at FROM moved
+), queued AS (
+    INSERT INTO deliveries ({_CALLBACK_COLUMNS})
+    SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), :event_type, result_version, :callback_body, changed_at, changed_at
+    FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL
+)
+SELECT id, version, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
+""")  # noqa: S608 - column names and a channel of ours
+
+
+def complete_case(ledger: Ledger, owner: Ownership, answer: Answer, *, timeline: dict[str, Any], callback: Callback | None) -> None:
+    """Write the result and end the case, if the claim still stands.
+
+    Raises
+    ------
+    StaleCompletion
+        Another worker has claimed the case since, it was cancelled, or another result version came first.
+    """
+    require_transition(owner.left, CaseState.COMPLETED)
+    _end(
+        ledger,
+        _COMPLETE,
+        owner,
+        callback,
+        version=answer.version,
+        kind=answer.kind,
+        outcome=answer.outcome,
+        body=answer.body,
+        timeline=json.dumps(timeline),
+    )
+
+
+def fail_case(ledger: Ledger, owner: Ownership, failure: dict[str, Any], *, timeline: dict[str, Any], callback: Callback | None) -> None:
+    """End a case with a coded failure, if the claim still stands.
+
+    Raises
+    ------
+    StaleCompletion
+        The claim has passed to another worker, or the case has ended otherwise.
+    """
+    require_transition(owner.left, CaseState.FAILED)
+    end = {"entered": CaseState.FAILED.value, "failure": json.dumps(failure), "code": failure["code"]}
+    _end(ledger, _END, owner, callback, timeline=json.dumps(timeline), **end)
+
+
+def cancel_case(ledger: Ledger, owner: Ownership, *, callback: Callback | None) -> None:
+    """End a case on its client's wish; whoever works on it will find its claim gone.
+
+    Raises
+    ------
+    StaleCompletion
+        The case moved meanwhile: read it again.
+    """
+    require_transition(owner.left, CaseState.CANCELLED)
+    _end(ledger, _END, owner, callback, entered=CaseState.CANCELLED.value, failure=None, code="cancelled", timeline="{}")
+
+
+def _end(ledger: Ledger, statement: TextClause, owner: Ownership, callback: Callback | None, **parameters: Any) -> None:
+    moved = run(
+        ledger.durable,
+        statement,
+        case_id=owner.case_id,
+        attempt=owner.attempt,
+        left=owner.left.value,
+        worker=owner.worker,
+        event_id=callback.event_id if callback else None,
+        endpoint_id=callback.endpoint_id if callback else None,
+        event_type=callback.event_type if callback else None,
+        callback_body=callback.body if callback else None,
+        **parameters,
+    )
+    if not moved:
+        raise StaleCompletion("the claim no longer stands", case_id=owner.case_id, attempt=owner.attempt)

@@ -1,0 +1,178 @@
+"""The sweeper's questions: which doorbells are probably gone, and which claims nobody holds any more.
+
+A message is never judged by its age alone: a long queue is not a lost message. Signs of a loss:
+later doorbells of the same pool were answered while this one, published well before them, was not;
+Redis was emptied or replaced; a lease ran out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from pipeline.cases.states import POOL_STATES
+from pipeline.flow import Pool
+from pipeline.persistence.ledger.claims import MAX_TRIES, Rung, rung
+from pipeline.persistence.ledger.engine import Ledger, run
+
+OVERTAKEN_BY = 50
+"""Publish numbers that may overtake a message without it being lost: lanes and threads reorder."""
+OVERTAKEN_AFTER_S = 3.0
+SETTLE_S = 1.0
+"""A doorbell younger than this may still be on its way to Redis."""
+
+_RING = """
+WITH chosen AS ({chosen} FOR UPDATE SKIP LOCKED), moved AS (
+    UPDATE cases SET publish_no = nextval('publish_no'), published_at = clock_timestamp()
+    FROM chosen WHERE cases.id = chosen.id
+    RETURNING cases.id, cases.publish_no, cases.attempt, cases.lane, cases.deadline_at
+)
+SELECT * FROM moved
+"""
+
+_OVERTAKEN = text(
+    _RING.format(
+        chosen="""
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND publish_no < :seen_no - :slack
+      AND published_at < clock_timestamp() - make_interval(secs => :after_s) AND due_at <= clock_timestamp() AND tries < :max_tries
+    ORDER BY publish_no LIMIT :limit"""
+    )
+)
+_ALL_QUEUED = text(
+    _RING.format(
+        chosen="""
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries
+      AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND due_at <= clock_timestamp()
+    ORDER BY publish_no LIMIT :limit"""
+    )
+)
+_DUE = text(
+    _RING.format(
+        chosen="""
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
+      AND tries < :max_tries ORDER BY due_at LIMIT :limit"""
+    )
+)
+_EXPIRED = text("""
+WITH chosen AS (
+    SELECT id FROM cases WHERE state = :claimed AND ended_at IS NULL AND lease_until < clock_timestamp() AND tries < :max_tries
+    ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE cases SET state = :queued, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
+           publish_no = nextval('publish_no'), published_at = clock_timestamp(), due_at = clock_timestamp()
+    FROM chosen WHERE cases.id = chosen.id
+    RETURNING cases.*
+), logged AS (
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, code, at)
+    SELECT id, version, :claimed, :queued, attempt, 'lease-expired', changed_at FROM moved
+)
+SELECT id, publish_no, attempt, lane, deadline_at FROM moved
+""")
+_SPENT = text("""
+SELECT id, attempt, state FROM cases
+WHERE ended_at IS NULL AND tries >= :max_tries AND (state = :queued OR (state = :claimed AND lease_until < clock_timestamp()))
+LIMIT :limit
+""")
+_COUNTS = text("""
+SELECT state, count(*) AS case_count, EXTRACT(EPOCH FROM clock_timestamp() - min(changed_at)) AS oldest_s
+FROM cases WHERE ended_at IS NULL GROUP BY state
+""")
+_SEEN = text("""
+SELECT COALESCE(max(id), :after_id) AS last_id, COALESCE(max(publish_no) FILTER (WHERE entered_state = :claimed), 0) AS seen_no
+FROM case_events WHERE id > :after_id
+""")
+_LAST_EVENT = text("SELECT COALESCE(max(id), 0) AS last_id FROM case_events")
+_WAITING = text("""
+SELECT id, publish_no, attempt, lane, deadline_at, accepted_at, work->'prepared'->>'model' AS model,
+       CAST(work->'prepared'->'model_input'->'shape'->>0 AS integer) AS image_count
+FROM cases
+WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND due_at <= clock_timestamp()
+  AND published_at < clock_timestamp() - make_interval(secs => :settle_s)
+ORDER BY publish_no LIMIT :limit
+""")
+_PURGE_KEYS = text("DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - make_interval(hours => :hours)")
+
+
+def ring_overtaken(ledger: Ledger, pool: Pool, *, seen_no: int, limit: int) -> list[Rung]:
+    """Queued cases whose doorbell was overtaken by `seen_no`, with fresh publish numbers."""
+    return _ring(ledger, _OVERTAKEN, pool, limit, seen_no=seen_no, slack=OVERTAKEN_BY, after_s=OVERTAKEN_AFTER_S)
+
+
+def newest_seen(ledger: Ledger, pool: Pool, *, after_id: int) -> tuple[int, int]:
+    """Read the events after one: (id of the last, highest publish number that this pool answered among them)."""
+    row = run(ledger.relaxed, _SEEN, after_id=after_id, claimed=POOL_STATES[pool].claimed.value)[0]
+    return row.last_id, row.seen_no
+
+
+def last_event_id(ledger: Ledger) -> int:
+    """Where a sweeper starts to read."""
+    last: int = run(ledger.relaxed, _LAST_EVENT)[0].last_id
+    return last
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitsInference:
+    """A case that should stand in a waiting line, with what it needs to join."""
+
+    rung: Rung
+    model: str
+    image_count: int
+    accepted_at: datetime
+
+
+def awaiting_inference(ledger: Ledger, *, limit: int) -> list[AwaitsInference]:
+    """Cases that should be in a waiting line by now."""
+    queued = POOL_STATES[Pool.INFERENCE].queued.value
+    rows = run(ledger.relaxed, _WAITING, queued=queued, max_tries=MAX_TRIES, limit=limit, settle_s=SETTLE_S)
+    return [AwaitsInference(rung(row), row.model, row.image_count, row.accepted_at) for row in rows]
+
+
+def ring_all(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
+    """All queued cases of a pool, for when Redis was emptied or replaced."""
+    return _ring(ledger, _ALL_QUEUED, pool, limit, settle_s=SETTLE_S)
+
+
+def ring_due(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
+    """Cases that were given back with a delay that is over now."""
+    return _ring(ledger, _DUE, pool, limit)
+
+
+def free_expired(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
+    """Put cases back whose worker has not renewed its lease, with fresh publish numbers."""
+    states = POOL_STATES[pool]
+    rows = run(ledger.relaxed, _EXPIRED, claimed=states.claimed.value, queued=states.queued.value, max_tries=MAX_TRIES, limit=limit)
+    return [rung(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A case that has cost all its tries in one pool."""
+
+    case_id: UUID
+    attempt: int
+    state: str
+
+
+def find_spent(ledger: Ledger, pool: Pool, *, limit: int) -> list[Spent]:
+    """Cases that no worker may claim again: the sweeper ends them as quarantined."""
+    states = POOL_STATES[pool]
+    rows = run(ledger.relaxed, _SPENT, claimed=states.claimed.value, queued=states.queued.value, max_tries=MAX_TRIES, limit=limit)
+    return [Spent(row.id, row.attempt, row.state) for row in rows]
+
+
+def open_counts(ledger: Ledger) -> Sequence[tuple[str, int, float]]:
+    """Open cases by state: how many, and the age in seconds of the one that has been there longest."""
+    return [(row.state, row.case_count, float(row.oldest_s)) for row in run(ledger.relaxed, _COUNTS)]
+
+
+def purge_keys(ledger: Ledger, *, older_than_hours: int) -> None:
+    """Forget idempotency keys whose day is over."""
+    run(ledger.relaxed, _PURGE_KEYS, hours=older_than_hours)
+
+
+def _ring(ledger: Ledger, statement: Any, pool: Pool, limit: int, **parameters: Any) -> list[Rung]:
+    rows = run(ledger.relaxed, statement, queued=POOL_STATES[pool].queued.value, max_tries=MAX_TRIES, limit=limit, **parameters)
+    return [rung(row) for row in rows]

@@ -1,0 +1,126 @@
+"""Where received instances and results' pictures lie: a folder by default, S3 or any fsspec place by URL.
+
+Names are ours: nothing that a sender wrote becomes part of a path.
+"""
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+from uuid import UUID
+
+import fsspec
+
+from pipeline.errors import SourceUnavailable, UploadMissing
+
+_OUR_KEY = re.compile(r"^[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}$")
+
+
+class ObjectPlace:
+    """A folder-like place in any file system that fsspec knows."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._files, root = fsspec.core.url_to_fs(url, **options)
+        self._root = PurePosixPath(root)
+
+    def write(self, key: str, data: bytes) -> None:
+        """Keep an object. It is on the disk, not only in its cache, when this returns.
+
+        Raises
+        ------
+        SourceUnavailable
+            The place is away or full.
+        """
+        path = self._path(key)
+        try:
+            self._files.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+            # Readers see the whole object or none of it.
+            temporary = f"{path}.part"
+            with self._files.open(temporary, "wb") as file:
+                file.write(data)
+                if self._is_local():
+                    file.flush()
+                    os.fsync(file.fileno())
+            if self._is_local():
+                Path(temporary).replace(path)
+            else:
+                self._files.mv(temporary, path)
+        except OSError as error:
+            raise SourceUnavailable("the object could not be written", kind=type(error).__name__) from error
+
+    def read(self, key: str) -> bytes:
+        """Read a whole object.
+
+        Raises
+        ------
+        UploadMissing
+            There is no such object.
+        SourceUnavailable
+            The place did not answer.
+        """
+        try:
+            data: bytes = self._files.cat_file(self._path(key))
+        except FileNotFoundError as error:
+            raise UploadMissing("no such object") from error
+        except OSError as error:
+            raise SourceUnavailable("the object could not be read", kind=type(error).__name__) from error
+        return data
+
+    def find(self, key: str) -> bytes | None:
+        """Read an object that may not be there."""
+        try:
+            return self.read(key)
+        except UploadMissing:
+            return None
+
+    def remove_case(self, case_id: UUID) -> None:
+        """Remove everything that was kept for a case; removing twice is fine."""
+        folder = str(self._root / case_id.hex)
+        try:
+            if self._files.exists(folder):
+                self._files.rm(folder, recursive=True)
+        except OSError as error:
+            raise SourceUnavailable("the objects could not be removed", kind=type(error).__name__) from error
+
+    def _path(self, key: str) -> str:
+        if ".." in key or not _OUR_KEY.match(key):
+            raise UploadMissing("not a key of this store")
+        return str(self._root / key)
+
+    def _is_local(self) -> bool:
+        return "file" in self._files.protocol
+
+
+class NamedSource:
+    """A read-only place that the operator configured by name; clients name objects below it.
+
+    The client's path is joined below the root after it was checked: no parent steps, no scheme, no leading slash.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._files, root = fsspec.core.url_to_fs(url, **options)
+        self._root = PurePosixPath(root)
+
+    def read(self, path: str) -> bytes:
+        """Read one object below the root.
+
+        Raises
+        ------
+        UploadMissing
+            There is no such object, or the path leaves the root.
+        SourceUnavailable
+            The source did not answer.
+        """
+        parts = PurePosixPath(path)
+        if parts.is_absolute() or ".." in parts.parts or ":" in path or "\\" in path or not path:
+            raise UploadMissing("the path leaves the source")
+        full = self._root / parts
+        try:
+            if "file" in self._files.protocol and not os.path.realpath(full).startswith(os.path.realpath(self._root) + os.sep):
+                raise UploadMissing("the path leaves the source")
+            data: bytes = self._files.cat_file(str(full))
+        except FileNotFoundError as error:
+            raise UploadMissing("no such object in the source") from error
+        except OSError as error:
+            raise SourceUnavailable("the source did not answer", kind=type(error).__name__) from error
+        return data

@@ -1,0 +1,125 @@
+"""How a case ends from a process's point of view: the ledger's end, its callback's doorbell, and what is freed."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from celery import Celery
+from sqlalchemy.engine import Row
+from uuid6 import uuid7
+
+from pipeline.callbacks.event import CaseFacts, case_event_body
+from pipeline.cases.states import CaseState
+from pipeline.deadline import utc_now
+from pipeline.errors import QueueUnavailable, SecondreadError
+from pipeline.flow import Lane
+from pipeline.observability import metrics
+from pipeline.observability.log import logger
+from pipeline.persistence.ledger.claims import Claimed, read_unclaimed
+from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership, cancel_case, complete_case, fail_case
+from schemas.report import Report
+from schemas.webhook import CaseEventType
+from schemas.work import CaseWork
+from workers.doorbell import ring_delivery
+from workers.wiring import Services, public_url
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Which claim ends, where it stood, and what is known of its stages."""
+
+    case: Claimed
+    left: CaseState
+    timeline: dict[str, Any]
+
+
+def complete(app: Celery, services: Services, ending: Ending, report: Report) -> None:
+    """Write a case's result, tell its endpoint, free its tensors.
+
+    Raises
+    ------
+    StaleCompletion
+        The claim has passed on: nothing was written, nothing freed.
+    """
+    case = ending.case
+    facts = CaseFacts(
+        case.case_id, "completed", case.lane, report.version, case.client_reference, result_kind=report.kind, outcome=report.outcome
+    )
+    callback = callback_for(services, case.endpoint_id, "case.completed" if report.kind == "final" else "case.amended", facts)
+    answer = Answer(report.version, report.kind, report.outcome, report.model_dump_json())
+    complete_case(services.ledger, _owner(services, ending), answer, timeline=ending.timeline, callback=callback)
+    _after(app, services, ending, callback, outcome=report.outcome)
+
+
+def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError) -> None:
+    """Write a case's coded failure, tell its endpoint, free its tensors.
+
+    Raises
+    ------
+    StaleCompletion
+        The claim has passed on: nothing was written, nothing freed.
+    """
+    case = ending.case
+    facts_of_error = {key: str(value) for key, value in error.facts.items()}
+    failure = {"code": error.code, "title": error.title, "advice": error.advice, "facts": facts_of_error}
+    facts = CaseFacts(case.case_id, "failed", case.lane, case.result_version, case.client_reference)
+    callback = callback_for(services, case.endpoint_id, "case.failed", facts)
+    fail_case(services.ledger, _owner(services, ending), failure, timeline=ending.timeline, callback=callback)
+    _after(app, services, ending, callback, outcome="failed")
+
+
+def cancel(app: Celery, services: Services, row: Row[Any]) -> None:
+    """End a case on its client's wish: out of the line, its tensors freed, its endpoint told.
+
+    Raises
+    ------
+    StaleCompletion
+        The case moved since the row was read.
+    """
+    lane = Lane(row.lane)
+    callback = callback_for(
+        services, row.endpoint_id, "case.cancelled", CaseFacts(row.id, "cancelled", lane, row.result_version, row.client_reference)
+    )
+    cancel_case(services.ledger, Ownership(row.id, row.attempt, CaseState(row.state)), callback=callback)
+    if callback is not None:
+        ring_delivery(app, callback.event_id)
+    case = read_unclaimed(services.ledger, row.id)
+    if case and case.work.prepared:
+        try:
+            services.line(case.work.prepared.model).leave([row.id])
+        except QueueUnavailable as error:
+            # The claim will find that the case has ended.
+            logger().warning("not_out_of_line", code=error.code)
+        free_tensors(services, case.work)
+
+
+def free_tensors(services: Services, work: CaseWork) -> None:
+    """Let go of everything that a case holds in the tensor store."""
+    handles = [work.prepared.model_input, *(each.stored for each in work.prepared.instances)] if work.prepared else []
+    if work.inferred:
+        handles.append(work.inferred.probability)
+    for handle in handles:
+        if handle is not None:
+            services.tensors.free(handle)
+
+
+def callback_for(services: Services, endpoint_id: UUID | None, event_type: CaseEventType, facts: CaseFacts) -> Callback | None:
+    """The event that a case's endpoint is owed; None where the client named no endpoint."""
+    if endpoint_id is None:
+        return None
+    body = case_event_body(event_type, facts, at=utc_now(), public_url=public_url(services.settings))
+    return Callback(event_id=UUID(bytes=uuid7().bytes), endpoint_id=endpoint_id, event_type=event_type, body=body.decode())
+
+
+def _owner(services: Services, ending: Ending) -> Ownership:
+    return Ownership(ending.case.case_id, ending.case.attempt, ending.left, services.worker)
+
+
+def _after(app: Celery, services: Services, ending: Ending, callback: Callback | None, *, outcome: str) -> None:
+    case, now = ending.case, utc_now()
+    metrics.CASE_SECONDS.labels(case.lane.value, outcome).observe((now - case.accepted_at).total_seconds())
+    if now > case.deadline_at:
+        metrics.CASES_LATE.labels(case.lane.value).inc()
+    if callback is not None:
+        ring_delivery(app, callback.event_id)
+    free_tensors(services, case.work)

@@ -1,0 +1,272 @@
+"""Forms batches: watches the waiting line, asks the rule, takes the members as it fires, runs the model.
+
+Nothing waits in this process but the batch that it runs, so a crash loses a lease and a drain loses nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from uuid6 import uuid7
+
+from pipeline.batching.arrivals import Arrivals
+from pipeline.batching.latency import LatencyModel
+from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
+from pipeline.cases.states import CaseState
+from pipeline.deadline import utc_now
+from pipeline.errors import RejectedInput, Unavailable
+from pipeline.flow import INFER, Pool
+from pipeline.inference.registry import ModelRegistry
+from pipeline.observability import metrics
+from pipeline.observability.log import about_case, logger
+from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
+from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
+from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
+from workers.doorbell import ring
+from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
+
+IDLE_LOOK_S = 5.0
+"""How often an idle former looks at the line although nobody rang."""
+RING_LOOK_S = 0.25
+"""How often it looks whether another process took the cases whose rings wait here."""
+BUSY_MARGIN_S = 0.05
+
+BatchNews = Callable[[str, str, dict[str, object]], None]
+"""Told what happens to a batch: event, batch id, facts. Flower shows it."""
+
+
+@dataclass(slots=True)
+class ServedModel:
+    """One model's line and what is known of its cost and its arrivals."""
+
+    reference: str
+    line: WaitingLine
+    latency: LatencyModel
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    held_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A decision to fire, with what it was taken on."""
+
+    model: ServedModel
+    fire: Fire
+    waiting: tuple[Waiting, ...]
+
+
+class Former:
+    """The model thread of one inference process: it owns the device."""
+
+    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, news: BatchNews) -> None:
+        settings = runtime.services.settings
+        self._runtime, self._registry, self._news = runtime, registry, news
+        self._device = settings.device
+        self._name = runtime.services.worker
+        self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
+        self._models = [
+            ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
+            for reference in registry.served
+        ]
+        self._awake = threading.Condition()
+        self._is_rung = False
+        self._is_draining = False
+        self._rings: dict[UUID, threading.Event] = {}
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self.last_turn_at = time.monotonic()
+
+    @property
+    def lines(self) -> Sequence[ServedModel]:
+        """The served models, for whoever listens to their lines."""
+        return self._models
+
+    def start(self) -> None:
+        """Begin to form batches."""
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Fire no more; the batch that runs is finished and handed on."""
+        with self._awake:
+            self._is_draining = True
+            self._awake.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the last batch of a drain."""
+        self._thread.join(timeout_s)
+
+    def wake(self, model: ServedModel | None = None, joined: int = 0) -> None:
+        """Say that something changed: cases joined a line, or a ring came."""
+        with self._awake:
+            if model is not None:
+                model.arrivals.saw(joined, time.time())
+            self._is_rung = True
+            self._awake.notify()
+
+    def answer(self, case_id: UUID) -> None:
+        """Stay with a ring until its case left the line here or elsewhere, so that Flower shows its time in inference."""
+        done = threading.Event()
+        with self._awake:
+            if self._is_draining:
+                return
+            self._rings[case_id] = done
+            self._is_rung = True
+            self._awake.notify()
+        done.wait()
+
+    def held_cases(self) -> set[UUID]:
+        """The cases whose rings wait here."""
+        with self._awake:
+            return set(self._rings)
+
+    def _work(self) -> None:
+        while True:
+            pause_s = self._turn()
+            with self._awake:
+                if self._is_draining:
+                    break
+                if pause_s > 0 and not self._is_rung:
+                    self._awake.wait(pause_s)
+                self._is_rung = False
+        self._release(list(self._rings))
+
+    def _turn(self) -> float:
+        """Fire once, if the rule says so; return how long to pause."""
+        self.last_turn_at = time.monotonic()
+        try:
+            chosen = self._choose(time.time())
+            if isinstance(chosen, Chosen):
+                self._fire(chosen)
+                return 0.0
+            self._release_taken_elsewhere()
+        except Unavailable as error:
+            logger().warning("former_waits", code=error.code)
+            return 1.0
+        return min(chosen, RING_LOOK_S if self._rings else IDLE_LOOK_S)
+
+    def _choose(self, now: float) -> Chosen | float:
+        """The batch to fire now, or the seconds until the next look."""
+        pause_s = IDLE_LOOK_S
+        for model in self._models:
+            view = model.line.view(limit=4 * self._ceilings.images, now=now)
+            decision = decide(view.waiting, model.latency, self._ceilings, self._situation(model, view, now))
+            if isinstance(decision, Fire):
+                return Chosen(model, decision, view.waiting[: decision.case_count])
+            if isinstance(decision, Hold):
+                model.held_since = model.held_since or now
+                pause_s = min(pause_s, decision.seconds)
+            else:
+                model.held_since = None
+        return pause_s
+
+    def _situation(self, model: ServedModel, view: LineView, now: float) -> Situation:
+        others = [until - now for device, until in view.busy_until.items() if device != self._name]
+        return Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None)
+
+    def _fire(self, chosen: Chosen) -> None:
+        model, now = chosen.model, time.time()
+        taken = model.line.take([case.case_id for case in chosen.waiting])
+        try:
+            cases = self._claim(model, chosen.waiting, taken)
+            if cases:
+                model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
+                self._run(chosen, cases, now)
+                model.line.say_busy(self._name, 0.0)
+        finally:
+            model.held_since = None
+            self._release(taken)
+
+    def _claim(self, model: ServedModel, waiting: Sequence[Waiting], taken: Sequence[UUID]) -> list[Claimed]:
+        if not taken:
+            return []
+        seen_no = max(case.publish_no for case in waiting)
+        services = self._runtime.services
+        try:
+            claimed = claim_cases(services.ledger, taken, pool=Pool.INFERENCE, worker=services.worker, seen_no=seen_no)
+        except Unavailable:
+            model.line.join([case for case in waiting if case.case_id in taken])
+            raise
+        if len(claimed) < len(taken):
+            metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
+        order = {case_id: place for place, case_id in enumerate(taken)}
+        return sorted(claimed, key=lambda case: order[case.case_id])
+
+    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
+        model, fire = chosen.model, chosen.fire
+        firing = Firing(uuid7().hex, fire.reason, self._device, utc_now())
+        facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
+        self._news("started", firing.batch_id, {"model": model.reference, **facts})
+        clocks = {case.case_id: StageClock(case.lane) for case in cases}
+        for case in cases:
+            clocks[case.case_id].enter(INFER.name)
+        members = [BatchMember(case.case_id, case.attempt, _model_input(case)) for case in cases]
+        with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
+            runner = self._registry.runner(model.reference)
+            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
+            self._hand_on(cases, result, clocks)
+        if not result.failed:
+            model.latency.learn(fire.image_count, result.forward_s)
+        self._news("succeeded", firing.batch_id, {"runtime": result.forward_s, "failed": len(result.failed)})
+        self._observe(chosen, result, now)
+
+    def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
+        services = self._runtime.services
+        done = [
+            HandOn(case.case_id, case.attempt, {"inferred": inferred.model_dump(mode="json")}, clocks[case.case_id].finish())
+            for case in cases
+            if (inferred := result.inferred.get(case.case_id))
+        ]
+        if done:
+            moved = hand_on(services.ledger, done, left=CaseState.INFERRING, entered=CaseState.AWAITING_REPORT, worker=services.worker)
+            for rung in moved:
+                ring(self._runtime.app, Pool.REPORTING, rung)
+            metrics.STALE_COMPLETIONS.labels(INFER.name).inc(len(done) - len(moved))
+        for case in cases:
+            if error := result.failed.get(case.case_id):
+                with about_case(case.case_id, stage=INFER.name):
+                    if isinstance(error, RejectedInput):
+                        metrics.IDENTITY_MISMATCHES.labels(INFER.name).inc()
+                        end_with_failure(self._runtime, case, error, clocks[case.case_id])
+                    elif isinstance(error, Unavailable):
+                        put_back(self._runtime, case, error)
+
+    def _observe(self, chosen: Chosen, result: BatchResult, now: float) -> None:
+        reference, fire = chosen.model.reference, chosen.fire
+        held_s = now - chosen.model.held_since if chosen.model.held_since else 0.0
+        metrics.BATCH_IMAGES.labels(reference).observe(fire.image_count)
+        metrics.BATCH_HOLD_SECONDS.labels(reference).observe(held_s)
+        metrics.BATCHES_FIRED.labels(reference, fire.reason).inc()
+        metrics.FORWARD_SECONDS.labels(self._device).observe(result.forward_s)
+        logger().info(
+            "batch_fired",
+            model=reference,
+            reason=fire.reason,
+            images=fire.image_count,
+            ceiling=self._ceilings.images,
+            held_ms=round(held_s * 1000),
+            predicted_ms=round(fire.predicted_s * 1000),
+            actual_ms=round(result.forward_s * 1000),
+            slack_ms=round(fire.slack_s * 1000),
+            forward_passes=result.forward_passes,
+        )
+
+    def _release_taken_elsewhere(self) -> None:
+        with self._awake:
+            waiting = list(self._rings)
+        for model in self._models:
+            waiting = model.line.missing(waiting)
+        self._release(waiting)
+
+    def _release(self, case_ids: Sequence[UUID]) -> None:
+        with self._awake:
+            for case_id in case_ids:
+                if done := self._rings.pop(case_id, None):
+                    done.set()
+
+
+def _model_input(case: Claimed) -> Any:
+    if case.work.prepared is None or case.work.prepared.model_input is None:
+        raise ValueError("a case came to inference without a model input")
+    return case.work.prepared.model_input

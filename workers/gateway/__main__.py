@@ -1,0 +1,5 @@
+"""`python -m workers.gateway`."""
+
+from workers.gateway.application import main
+
+main()

@@ -1,0 +1,26 @@
+"""What the routes share."""
+
+from dataclasses import dataclass
+
+from celery import Celery
+from fastapi import Request
+
+from workers.gateway.answers import AnswerBell
+from workers.gateway.keys import KeyRing
+from workers.wiring import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One gateway process."""
+
+    services: Services
+    app: Celery
+    keys: KeyRing
+    bell: AnswerBell
+
+
+def at_the_door(request: Request) -> Door:
+    """The door that this request came through."""
+    door: Door = request.app.state.door
+    return door

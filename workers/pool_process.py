@@ -1,0 +1,73 @@
+"""How a pool's process starts, says that it is ready, and stops cleanly."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from celery import Celery
+from celery.signals import worker_ready, worker_shutting_down
+
+from pipeline.flow import Pool
+from pipeline.observability.log import configure_logs, logger
+from workers.app import make_app
+from workers.leases import LeaseKeeper
+from workers.settings import Settings
+from workers.stage_task import PoolRuntime
+from workers.wiring import open_services
+
+
+def say_ready(settings: Settings) -> None:
+    """Tell the supervisor, if there is one, that this process works."""
+    if settings.ready_file is not None:
+        settings.ready_file.touch()
+
+
+@contextmanager
+def pool_runtime(pool: Pool, settings: Settings, *, connections: int) -> Iterator[PoolRuntime]:
+    """Build what the tasks of this process share, and close it at the end."""
+    configure_logs(level=settings.log_level, style=settings.log_format, process=pool.value)
+    with open_services(settings, role=pool.value, connections=connections) as services:
+        leases = LeaseKeeper(services.ledger)
+        try:
+            yield PoolRuntime(pool, make_app(settings, pool), services, leases)
+        finally:
+            leases.close()
+
+
+def serve(
+    runtime: PoolRuntime, *, threads: int, on_ready: Callable[[object], None] | None = None, on_stop: Callable[[], None] | None = None
+) -> None:
+    """Run the Celery worker until it is told to stop; SIGTERM finishes what was begun.
+
+    Threads, never prefork: warm stops of a prefork pool stall, and CUDA does not survive a fork.
+    """
+
+    def ready(sender: object, **_: object) -> None:
+        if on_ready is not None:
+            on_ready(sender)
+        say_ready(runtime.services.settings)
+        logger().info("pool_ready", pool=runtime.pool.value, threads=threads)
+
+    def stopping(**_: object) -> None:
+        logger().info("pool_drains", pool=runtime.pool.value)
+        if on_stop is not None:
+            on_stop()
+
+    worker_ready.connect(ready, weak=False)
+    worker_shutting_down.connect(stopping, weak=False)
+    worker = _worker(runtime.app, runtime, threads)
+    worker.start()
+    sys.exit(worker.exitcode or 0)
+
+
+def _worker(app: Celery, runtime: PoolRuntime, threads: int) -> "Celery.Worker":
+    return app.Worker(
+        hostname=runtime.services.worker,
+        pool="threads",
+        concurrency=threads,
+        queues=[runtime.pool.value],
+        loglevel="WARNING",
+        without_mingle=True,
+        without_gossip=True,
+        quiet=True,
+    )

@@ -1,0 +1,103 @@
+"""Every setting of the product, and the only reader of the environment.
+
+`secondread settings` prints this page with the values in force; `docs/settings.md` is made from it.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pipeline.flow import DEADLINE_S
+
+MIB = 1024 * 1024
+
+
+def _state_dir() -> Path:
+    return Path("~/.local/state/secondread").expanduser()
+
+
+class Settings(BaseSettings):
+    """Read once when a process starts; rooms get values."""
+
+    model_config = SettingsConfigDict(env_prefix="SECONDREAD_", frozen=True, use_attribute_docstrings=True)
+
+    redis_url: SecretStr | None = None
+    """Redis or Valkey for queues and the waiting line, as redis://[:password@]host:port/db. Unset: our own embedded Valkey."""
+    database_url: SecretStr | None = None
+    """The ledger, as postgresql://user:password@host:port/database. Unset: our own embedded PostgreSQL."""
+    state_dir: Path = Field(default_factory=_state_dir)
+    """Where the embedded servers, uploads, results' pictures and logs lie."""
+    uploads_url: str | None = None
+    """Where received instances are kept: any fsspec URL, such as s3://bucket/prefix. Unset: a folder in `state_dir`."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Places that a client may name instead of uploading: JSON object of name to fsspec URL. Clients never send URLs."""
+    models_dir: Path | None = None
+    """Folder of model folders. Unset: the model that comes with the product."""
+    tensor_dir: Path | None = None
+    """Folder of the tensor store; must be in memory. Unset: a folder in /dev/shm named for `state_dir`."""
+    tensor_capacity_bytes: PositiveInt = 1024 * MIB
+    """Most bytes that the tensor store holds; the intake stops pulling when it is full."""
+
+    gateway_host: str = "127.0.0.1"
+    """Address that the HTTP door listens on."""
+    gateway_port: int = Field(default=8642, ge=0, le=65535)
+    """Port of the HTTP door; 0 takes a free one."""
+    public_url: str | None = None
+    """The HTTP door as callers reach it, for links in callbacks. Unset: its own address."""
+    metrics_port: int = Field(default=8643, ge=0, le=65535)
+    """Port of /livez, /readyz and /metrics; 0 takes a free one. Keep it inside the house."""
+    max_body_bytes: PositiveInt = 256 * MIB
+    """Largest request body; larger ones get 413."""
+    max_instances: PositiveInt = 64
+    """Most DICOM instances of one case."""
+
+    deadline_s: PositiveFloat = DEADLINE_S
+    """From acceptance to the answer. A client may ask for less, never for more."""
+    batch_window_s: NonNegativeFloat = 2.0
+    """Longest that an idle device is held back for company: a ceiling, not a wait."""
+    batch_images: PositiveInt = 16
+    """Most images in a batch: a ceiling too."""
+
+    intake_threads: PositiveInt = 4
+    """Cases that the intake process works on at once."""
+    reporting_threads: PositiveInt = 4
+    """Cases that the reporting process works on at once."""
+    delivery_threads: PositiveInt = 8
+    """Callbacks in flight at once."""
+    decode_children: PositiveInt = 2
+    """Child processes that parse and decode DICOM."""
+    decode_memory_bytes: PositiveInt = 1536 * MIB
+    """Address space of one decode child."""
+    decode_pixel_bytes: PositiveInt = 512 * MIB
+    """Most bytes of pixels that one instance may decode to."""
+    decode_timeout_s: PositiveFloat = 5.0
+    """Longest that one instance may take to decode."""
+
+    device: str = "cpu"
+    """Where the model runs: `cpu`, `cuda:0`, ..."""
+    inference_workers: PositiveInt = 1
+    """Inference processes that `secondread up` starts; one a device."""
+    torch_threads: PositiveInt = 1
+    """Threads of one forward pass on a CPU. More than one helps only where cores are idle."""
+
+    webhook_allow_networks: tuple[str, ...] = ()
+    """Private networks (CIDR) that callbacks may go to, as a JSON list; public addresses need no entry."""
+    webhook_allow_http: bool = False
+    """Let callbacks go over plain http. For receivers inside the house only."""
+
+    metrics_dir: Path | None = None
+    """Folder where the processes of one host add up their metrics; the supervisor sets it, with PROMETHEUS_MULTIPROC_DIR."""
+    ready_file: Path | None = None
+    """Written when this process is ready to work; the supervisor sets it for each process that it starts."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe event that is logged."""
+    log_format: Literal["json", "console"] = "json"
+    """One JSON object a line, or lines for a human."""
+
+    @model_validator(mode="after")
+    def _ceilings_fit_the_deadline(self) -> Self:
+        if not self.batch_window_s < self.deadline_s:
+            raise ValueError("SECONDREAD_BATCH_WINDOW_S must be below SECONDREAD_DEADLINE_S")
+        return self
