@@ -2,19 +2,11 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from pipeline.cases.fetched import FetchedInstance
 from pipeline.errors import IdentityMismatch, UploadMissing
 from pipeline.persistence.uploads import NamedSource, ObjectPlace
 from schemas.work import CaseInput
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedInstance:
-    """One instance's bytes and their SHA-256."""
-
-    data: bytes
-    digest: str
 
 
 def fetch(case_input: CaseInput, *, uploads: ObjectPlace, sources: Mapping[str, NamedSource]) -> list[FetchedInstance]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
+from pipeline.cases.fetched import FetchedInstance
 from pipeline.dicom.decoder import Decoder
 from pipeline.dicom.instance import DecodedInstance, StoredArray
 from pipeline.errors import RejectedInput
@@ -16,7 +17,6 @@ from pipeline.imaging.fingerprint import fingerprint
 from pipeline.imaging.letterbox import letterbox
 from pipeline.imaging.photometric import to_display_u8
 from pipeline.inference.card import Cards, choose_card, why_not_applicable
-from pipeline.stages.fetch import FetchedInstance
 from pipeline.tensors.store import AnyArray, TensorStore
 from schemas.model_card import ModelCard
 from schemas.tensor import TensorHandle
