@@ -3,8 +3,10 @@
 `secondread settings` prints this page with the values in force; `docs/settings.md` is made from it.
 """
 
+import json
+import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -101,3 +103,40 @@ class Settings(BaseSettings):
         if not self.batch_window_s < self.deadline_s:
             raise ValueError("SECONDREAD_BATCH_WINDOW_S must be below SECONDREAD_DEADLINE_S")
         return self
+
+    def as_environment(self) -> dict[str, str]:
+        """Write the settings as variables for a child process, whose whole environment this and `bare_environment` are."""
+        return {f"SECONDREAD_{name.upper()}": _as_text(value) for name, value in self if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict | tuple):
+        return json.dumps(value)
+    return str(value)
+
+
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV"),
+    *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+)
+
+
+def bare_environment() -> dict[str, str]:
+    """What a child process needs besides its settings; nothing else of ours is inherited."""
+    kept = (
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "LD_LIBRARY_PATH",
+    )
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    # Threads that spin while they wait would eat the cores of the other processes.
+    return environment | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

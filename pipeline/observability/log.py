@@ -20,7 +20,9 @@ def frames_only(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
     error = info[1] if isinstance(info, tuple) else info
     if isinstance(error, BaseException):
         event["error"] = type(error).__name__
-        event["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-8:]]
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if "site-packages" not in frame.filename]
+        event["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in [*ours[-6:], *frames[-1:]]]
     return event
 
 

@@ -256,22 +256,6 @@ async def watch(
         door.bell.forget(case_id, bell)
 
 
-@router.get("", response_model=CaseList, summary="List cases")
-async def show_list(
-    key: Reader,
-    door: Place,
-    page: Annotated["Page", Depends()],
-) -> CaseList:
-    """The tenant's cases, newest first."""
-    before = parse_cursor(page.cursor) if page.cursor else None
-    if page.cursor and before is None:
-        raise Refused("malformed", "the cursor is none of ours")
-    filters: dict[str, str | datetime | None] = {"state": page.status, "lane": page.lane, "since": page.since}
-    rows = await run_in_threadpool(list_cases, door.services.ledger, key.tenant_id, limit=page.limit, before=before, filters=filters)
-    cursor = rows[-1].id.hex if len(rows) == page.limit else None
-    return CaseList(cases=tuple(case_view(row) for row in rows), next_cursor=cursor)
-
-
 class Page:
     """Which part of the list is asked for."""
 
@@ -284,6 +268,22 @@ class Page:
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> None:
         self.status, self.lane, self.since, self.cursor, self.limit = status, lane, since, cursor, limit
+
+
+@router.get("", response_model=CaseList, summary="List cases")
+async def show_list(
+    key: Reader,
+    door: Place,
+    page: Annotated[Page, Depends()],
+) -> CaseList:
+    """The tenant's cases, newest first."""
+    before = parse_cursor(page.cursor) if page.cursor else None
+    if page.cursor and before is None:
+        raise Refused("malformed", "the cursor is none of ours")
+    filters: dict[str, str | datetime | None] = {"state": page.status, "lane": page.lane, "since": page.since}
+    rows = await run_in_threadpool(list_cases, door.services.ledger, key.tenant_id, limit=page.limit, before=before, filters=filters)
+    cursor = rows[-1].id.hex if len(rows) == page.limit else None
+    return CaseList(cases=tuple(case_view(row) for row in rows), next_cursor=cursor)
 
 
 @router.post("/{case_id}/cancel", status_code=202, response_model=CaseView, summary="Cancel a case")

@@ -91,7 +91,7 @@ RETURNING cases.id
 _HAND_ON = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, tries = 0, claimed_by = NULL, lease_until = NULL,
-           changed_at = clock_timestamp(), version = version + 1, work = cases.work || done.work, timeline = timeline || done.timeline,
+           changed_at = clock_timestamp(), version = version + 1, work = cases.work || done.work, timeline = cases.timeline || done.timeline,
            publish_no = nextval('publish_no'), published_at = clock_timestamp(), due_at = clock_timestamp()
     FROM jsonb_to_recordset(CAST(:done AS jsonb)) AS done(case_id uuid, attempt integer, work jsonb, timeline jsonb)
     WHERE cases.id = done.case_id AND cases.attempt = done.attempt AND state = :left
