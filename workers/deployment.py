@@ -88,6 +88,9 @@ class Deployment:
         is_up = self.supervisor.start()
         if self._failure is not None:
             raise self._failure
+        if is_up and self.access is not None:
+            # Last: whoever finds the file finds an open door.
+            write_access(self.settings.state_dir, self.access)
         return is_up
 
     def watch(self) -> None:
@@ -115,7 +118,6 @@ class Deployment:
         self.warnings = [each.sentence for each in found]
         migrate(database_url)
         self.access = _local_access(self.settings, database_url)
-        write_access(self.settings.state_dir, self.access)
 
 
 def _completed(settings: Settings, state: StateFolder, servers: list[EmbeddedServer]) -> Settings:

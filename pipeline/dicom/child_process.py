@@ -92,18 +92,16 @@ class ChildProcess:
             The child died of it, or spoke nonsense; it is spent.
         """
         until_s = time.monotonic() + timeout_s
+        self.is_spent = True  # until the whole answer is here: whatever interrupts leaves half a frame in the pipes
         try:
             send(self._stdin_fd, {"limit_s": timeout_s}, memoryview(data), until_s=until_s)
             answer, pixels = receive(self._stdout_fd, payload_limit_bytes=self._limits.pixel_budget_bytes, until_s=until_s)
             return self._understood(answer, pixels)
         except TimeoutError as error:
-            self.is_spent = True
             raise DecodeTimedOut(limit_s=timeout_s) from error
         except (EOFError, BrokenPipeError) as error:
-            self.is_spent = True
             raise DecoderCrashed(exit_status=self._exit_status()) from error
         except (ValueError, KeyError, TypeError, ValidationError) as error:
-            self.is_spent = True
             raise DecoderCrashed("the decode child's answer cannot be understood") from error
 
     def end(self) -> None:

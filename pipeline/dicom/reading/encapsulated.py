@@ -15,6 +15,10 @@ _ITEM_HEADER_BYTES: Final = 8
 _START_OF: Final[dict[Codestream, bytes]] = {"jpeg": b"\xff\xd8\xff", "jpeg2000": b"\xff\x4f\xff\x51"}
 _START_OF_FRAME: Final = frozenset({*range(0xC0, 0xD0), 0xF7}) - {0xC4, 0xC8, 0xCC}
 """SOF markers of JPEG (ISO 10918-1 table B.1) and JPEG-LS (ISO 14495-1)."""
+_END_OF_IMAGE: Final = b"\xff\xd9"
+_TAIL_BYTES: Final = 4096
+_TAIL_AFTER_END_BYTES: Final = 16
+"""Zeros, or a few stray bytes of padding, may follow the end mark."""
 _START_OF_TILE_PART: Final = b"\xff\x90"
 _TILE_PART_HEADER_BYTES: Final = 14
 _LONGEST_BOX_BYTES: Final = 4096
@@ -111,6 +115,9 @@ def check_frame(frame: bytes, layout: PixelLayout, codestream: Codestream) -> No
         raise CorruptPixels("a frame is not a codestream of its transfer syntax")
     if size_px != (layout.rows_px, layout.columns_px):
         raise CorruptPixels("a frame has another size than the header states", rows_px=size_px[0], columns_px=size_px[1])
+    if codestream == "jpeg" and _END_OF_IMAGE not in frame[-_TAIL_BYTES:].rstrip(b"\0")[-_TAIL_AFTER_END_BYTES:]:
+        # Without the mark the JPEG-LS codec searches for seconds, and others fill the rest in silence.
+        raise CorruptPixels("a JPEG frame is cut off before its end mark")
 
 
 def _jpeg_size(frame: bytes) -> tuple[int, int] | None:

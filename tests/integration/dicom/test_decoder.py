@@ -16,7 +16,7 @@ import pytest
 from pipeline.dicom.child_process import ChildProcess
 from pipeline.dicom.decoder import Decoder
 from pipeline.dicom.errors import DecoderUnavailable, DecodeTimedOut, NotDicom, TooLarge
-from pipeline.dicom.instance import MIB, DecodeLimits
+from pipeline.dicom.instance import MIB, DecodeLimits, StoredArray
 from pipeline.dicom.phantom import PhantomStudy, phantom_instance
 from pipeline.errors import DecoderCrashed
 
@@ -57,12 +57,12 @@ def test_a_refusal_crosses_the_process_border_as_its_own_class(decoder: Decoder)
 
 
 def test_many_threads_get_each_its_own_image(decoder: Decoder) -> None:
-    def decoded(seed: int) -> npt.NDArray[np.generic]:
-        return decoder.decode(phantom_instance(picture(seed), PhantomStudy(name=str(seed))), timeout_s=TIMEOUT_S).stored[0]
+    def decoded(seed: int) -> StoredArray:
+        return decoder.decode(phantom_instance(picture(seed), PhantomStudy(name=str(seed))), timeout_s=TIMEOUT_S).stored
 
     with ThreadPoolExecutor(8) as threads:
         for seed, stored in zip(range(40), threads.map(decoded, range(40)), strict=True):
-            np.testing.assert_array_equal(stored, picture(seed))
+            np.testing.assert_array_equal(stored[0], picture(seed))
 
 
 def test_a_child_that_was_killed_while_it_waited_is_replaced_unnoticed(alone: Decoder) -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from skimage.measure import label, perimeter
+from scipy.ndimage import binary_erosion, label
 
 from pipeline.imaging.phantom import phantom
 
@@ -14,7 +14,7 @@ def test_the_same_seed_gives_the_same_image_and_another_seed_another() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_lesion_is_one_dark_region(seed: int) -> None:
     image, mask = phantom(seed)
-    assert label(mask).max() == 1
+    assert label(mask)[1] == 1
     assert image[mask].mean() < image[~mask].mean() - 30
 
 
@@ -24,6 +24,10 @@ def test_an_image_without_a_lesion_has_an_empty_mask() -> None:
     assert image.shape == mask.shape == (420, 300)
 
 
+def edge_px(mask: np.ndarray) -> int:
+    return int((mask & ~binary_erosion(mask)).sum())
+
+
 def test_irregularity_makes_the_edge_longer() -> None:
     smooth, spiky = (phantom(5, irregularity=irregularity)[1] for irregularity in (0.0, 0.3))
-    assert perimeter(spiky) / np.sqrt(spiky.sum()) > 1.2 * perimeter(smooth) / np.sqrt(smooth.sum())
+    assert edge_px(spiky) / np.sqrt(spiky.sum()) > 1.2 * edge_px(smooth) / np.sqrt(smooth.sum())
