@@ -28,6 +28,10 @@ CONSTANT_IMAGE: Final = "constant-image"
 """Every pixel has one value: there is nothing to read, and nothing found would be a lie."""
 
 
+UNAPPLIED_TABLE: Final = "modality-lut-not-applied"
+"""The header maps stored values by a table that was not applied: the values are not what the model was trained on."""
+
+
 class MixedStudies(RejectedInput):
     """The instances of one case are of several studies: a result could end under the wrong patient."""
 
@@ -139,8 +143,9 @@ def _images_of(decoded: DecodedInstance, index: int, card: ModelCard, inputs: li
 
 def _image_of(decoded: DecodedInstance, index: int, frame: int, card: ModelCard, inputs: list[ByteImage]) -> PreparedImage:
     stored: StoredArray = decoded.stored[frame - 1]
-    if stored.min() == stored.max():
-        return PreparedImage(instance=index, frame=frame, outcome="not_assessable", reason=CONSTANT_IMAGE)
+    unfit = UNAPPLIED_TABLE if UNAPPLIED_TABLE in decoded.header.warnings else CONSTANT_IMAGE if stored.min() == stored.max() else None
+    if unfit is not None:
+        return PreparedImage(instance=index, frame=frame, outcome="not_assessable", reason=unfit)
     display = to_display_u8(stored, decoded.header, fallback=card.input.window)
     framed, placement = letterbox(display, card.input.side_px, spacing_mm=decoded.header.spacing_mm)
     inputs.append(framed)
