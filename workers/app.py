@@ -8,6 +8,7 @@ from celery import Celery
 
 from pipeline.flow import CELERY_POOLS, Lane, Pool
 from workers.settings import Settings
+from workers.transport import BundledEvents
 from workers.wiring import secret_of
 
 PRIORITY = {Lane.URGENT: 0, Lane.ROUTINE: 6, Lane.COMPENSATION: 9}
@@ -74,6 +75,8 @@ def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
         # One queue a pool; lanes are priorities inside it.
         task_routes={f"{each.value}.*": {"queue": each.value} for each in CELERY_POOLS},
         broker_connection_retry_on_startup=True,
+        broker_transport="workers.transport:LeanTransport",
         broker_transport_options=transport,
     )
+    app.steps["consumer"].add(BundledEvents)
     return app

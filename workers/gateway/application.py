@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from pipeline.observability.log import configure_logs, logger
@@ -102,5 +103,5 @@ def main() -> None:
     """Run the gateway: `python -m workers.gateway`."""
     settings = Settings()
     configure_logs(level=settings.log_level, style=settings.log_format, process="gateway")
-    with open_services(settings, role="gateway", connections=10) as services, asyncio.Runner() as runner:
+    with open_services(settings, role="gateway", connections=10) as services, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(services))

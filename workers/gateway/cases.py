@@ -1,6 +1,7 @@
 """`/v1/cases`: submit, watch, read, cancel."""
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +37,7 @@ from workers.gateway.views import case_view, delivery_views, event_view, parse_c
 
 LONGEST_WAIT_S = 25.0
 EVENTS_LOOK_S = 0.5
+FIRST_LOOK_S = 0.25
 CANCEL_TRIES = 5
 _KEY = re.compile(r"^[\x21-\x7e]{8,128}$")
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])")
@@ -78,7 +80,7 @@ async def submit(
         raise Refused("idempotency-key-missing")
     async with read_submission(request, door.services.settings) as asked:
         accepted = await run_in_threadpool(_take_in, door, key, asked, idempotency_key, request.headers.get("traceparent"))
-    row = await _answered(door, key, accepted.case_id, wait_s)
+    row = await _answered(door, key, accepted.case_id, wait_s, is_new=not accepted.is_replay)
     is_answered = bool(wait_s) and _has_answer(row)
     view = case_view(row, result_body=row.result_body if is_answered else None)
     headers = {"Location": f"/v1/cases/{view.case_id}", "ETag": f'"{view.version}"'}
@@ -144,24 +146,26 @@ async def show(
     return _json(case_view(row, result_body=row.result_body), headers=headers)
 
 
-async def _answered(door: Door, key: ApiKey, case_id: UUID, wait_s: float) -> Row[Any]:
+async def _answered(door: Door, key: ApiKey, case_id: UUID, wait_s: float, *, is_new: bool = False) -> Row[Any]:
     """The case, once it has an answer or the wait is over."""
     until = time.monotonic() + wait_s
     bell = door.bell.waiter(case_id)
     try:
+        if is_new and wait_s:
+            # It cannot have an answer yet: the first reading is saved. Short, should the bell have rung before we listened.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), FIRST_LOOK_S)
         while True:
+            # Cleared before the reading: an answer that comes during it must still wake.
+            bell.clear()
             row = await run_in_threadpool(read_answered_case, door.services.ledger, case_id, tenant_id=key.tenant_id)
             if row is None:
                 raise Refused("not-found")
             left_s = until - time.monotonic()
             if _has_answer(row) or left_s <= 0:
                 return row
-            bell.clear()
-            with_timeout = asyncio.wait_for(bell.wait(), left_s)
-            try:
-                await with_timeout
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), left_s)
     finally:
         door.bell.forget(case_id, bell)
 

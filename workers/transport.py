@@ -1,0 +1,61 @@
+"""kombu's Redis transport, made lean: one client a channel instead of a new one a command, and events in bundles.
+
+Measured with a 512 px image and 32 cases in flight: the stock transport builds a Redis client for every publish, take and
+acknowledgement (a sixth of the event loop's time), and a worker publishes its events one by one (a third of it).
+Neither change touches what is sent; where a later kombu or Celery names things differently, only the saving is lost.
+"""
+
+from typing import Any
+
+import redis
+from celery import bootsteps
+from celery.worker.consumer.events import Events
+from kombu.transport import redis as kombu_redis
+
+BUNDLE_EVERY_S = 0.25
+"""How late Flower may hear of a task."""
+
+
+class LeanChannel(kombu_redis.Channel):
+    """A channel that keeps its client. A client holds no state of its own: it borrows a connection for each command."""
+
+    _kept: "redis.Redis | None" = None
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        if asynchronous:
+            return super()._create_client(asynchronous=True)  # type: ignore[no-untyped-call]
+        if self._kept is None or self._kept.connection_pool is not self.pool:
+            self._kept = super()._create_client()  # type: ignore[no-untyped-call]
+        return self._kept
+
+
+class LeanTransport(kombu_redis.Transport):
+    """The transport of every process: `broker_transport` names it."""
+
+    Channel = LeanChannel
+
+
+class BundledEvents(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Sends task events four times a second instead of one by one. Runs after every (re)connection."""
+
+    requires = (Events,)
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self._timer: Any = None
+
+    def start(self, parent: Any) -> None:
+        """Let events gather, and send what has gathered now and then."""
+        dispatcher = parent.event_dispatcher
+        if dispatcher is None or not dispatcher.buffer_group:
+            return
+        dispatcher.on_send_buffered = None
+        self._timer = parent.timer.call_repeatedly(BUNDLE_EVERY_S, dispatcher.flush)
+
+    def stop(self, parent: Any) -> None:
+        """Send the rest."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if parent.event_dispatcher is not None and parent.event_dispatcher.enabled:
+            parent.event_dispatcher.flush()
