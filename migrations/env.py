@@ -1,7 +1,7 @@
 """How a migration runs: one connection, short locks, and a limit on every statement."""
 
 from alembic import context
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 
 from pipeline.persistence.ledger.tables import METADATA
 
@@ -14,7 +14,8 @@ MIGRATION_LOCK = 0x5EC0DEAD
 
 def run() -> None:
     """Bring the database that the configuration names to the wanted revision."""
-    engine = create_engine(context.config.attributes["url"])
+    # Without a pool the connection ends with the block, and with it the advisory lock of a migration that failed.
+    engine = create_engine(context.config.attributes["url"], poolclass=NullPool)
     with engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": MIGRATION_LOCK})
         connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
@@ -24,8 +25,6 @@ def run() -> None:
         with context.begin_transaction():
             context.run_migrations()
         connection.commit()
-        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": MIGRATION_LOCK})
-    engine.dispose()
 
 
 run()

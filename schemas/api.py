@@ -1,6 +1,6 @@
 """What the HTTP door answers with. Requests and answers have models of their own."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -9,18 +9,21 @@ from schemas.webhook import CaseStatus
 
 LaneName = Literal["urgent", "routine"]
 
+Plain = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Text without control characters."""
+
 
 class SourceSubmission(Frozen):
     """A submission that names images in a configured source instead of uploading them."""
 
     source: str = Field(max_length=64, examples=["archive"])
     """The name of a source in the operator's settings; never a URL."""
-    paths: tuple[str, ...] = Field(min_length=1, examples=[["2026/05/us-0001.dcm"]])
+    paths: tuple[Plain, ...] = Field(min_length=1, examples=[["2026/05/us-0001.dcm"]])
     """Objects below the source."""
     lane: LaneName = "routine"
     deadline_s: float | None = Field(default=None, gt=0)
     """Seconds until the answer is due; at most the operator's limit."""
-    client_reference: str | None = Field(default=None, max_length=128, examples=["order-17"])
+    client_reference: Plain | None = Field(default=None, max_length=128, examples=["order-17"])
     """Yours; returned as it is. Keep patient data out of it."""
     webhook_endpoint_id: str | None = Field(default=None, examples=["whe_0197c1d2e3f4a5b6c7d8e9f001122334"])
 

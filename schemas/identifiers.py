@@ -17,6 +17,8 @@ def parse_public_id(prefix: Prefix, text: str) -> UUID | None:
     if start != prefix or len(digits) != 32:
         return None
     try:
-        return UUID(hex=digits)
+        value = UUID(hex=digits)
     except ValueError:
         return None
+    # It reads more than we write: signs, underscores, capitals, the digits of other scripts.
+    return value if value.hex == digits else None

@@ -48,7 +48,8 @@ class LeaseKeeper:
                 self._changed.wait_for(lambda: self._held or not self._is_open)
                 if not self._is_open:
                     return
-                self._changed.wait(RENEW_EVERY_S)
+                # Not woken by new claims: they are fresh, and each would cost a statement.
+                self._changed.wait_for(lambda: not self._is_open, RENEW_EVERY_S)
                 held = list(self._held.items())
             if held:
                 try:

@@ -59,7 +59,7 @@ class Sweeper:
         self._show(counts)
         if counts:
             self._sweep_cases()
-        for delivery_id in due_deliveries(self._services.ledger, limit=SLICE):
+        for delivery_id in due_deliveries(self._services.ledger, limit=SLICE, settle_s=sweep.SETTLE_S):
             ring_delivery(self._app, delivery_id)
         self._tidy()
         metrics.SWEEPER_LAST_SUCCESS.set_to_current_time()

@@ -1,7 +1,8 @@
 """When a batch fires and who is in it. Pure: the moment, the line and the device's cost are arguments.
 
 Fire when a device is idle and nothing speaks for waiting. What speaks for waiting: the next case
-probably comes so soon that its share of the saved launch cost outweighs everybody's wait.
+probably comes so soon that its share of the saved launch cost outweighs everybody's wait; or cases
+are known to be on their way, and the wait for them is no longer than the run that they would share.
 """
 
 from collections.abc import Sequence
@@ -60,6 +61,8 @@ class Situation:
     """Expected arrivals a second."""
     next_free_in_s: float | None
     """Seconds until another device is free; None where none is busy."""
+    company: int = 0
+    """Cases that were admitted and are still being prepared: known to come, not only expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,15 @@ def decide(line: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings,
         return fire("last call")
     if situation.now >= ceiling:
         return fire("ceiling")
+    awaited_until = _company_is_awaited_until(chosen, latency, ceilings, situation)
     if _is_worth_waiting(chosen, cost_s, situation):
-        return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, situation.now + max(cost_s / 8, 0.002)) - situation.now))
-    return fire("stop rule")
+        look = situation.now + max(cost_s / 8, 0.002)
+    elif situation.now < awaited_until:
+        # Who joins wakes the former; this look is for company that will not come after all.
+        look = min(awaited_until, situation.now + max(cost_s / 2, 0.01))
+    else:
+        return fire("stop rule")
+    return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, look) - situation.now))
 
 
 def _fitting(line: Sequence[Candidate], limit: int) -> tuple[list[Candidate], int]:
@@ -126,3 +135,18 @@ def _is_worth_waiting(chosen: Sequence[Candidate], cost_s: float, situation: Sit
         weight = URGENT_WEIGHT if case.lane == "urgent" else 1.0
         price += weight * TAIL_POWER * (max(situation.now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1)
     return gain > price
+
+
+def _company_is_awaited_until(chosen: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings, situation: Situation) -> float:
+    """Until when cases that are known to come are waited for; the present moment or earlier where none are.
+
+    A group that is sent together is prepared one by one. It is waited for as long as it takes to run as a whole, so the
+    first of it is answered at the latest after twice the time of a group that came at once. An urgent case is less patient.
+    """
+    if situation.company == 0:
+        return situation.now
+    group = sum(case.image_count for case in chosen) + situation.company
+    patience_s = latency.seconds(min(group, ceilings.images))
+    if any(case.lane == "urgent" for case in chosen):
+        patience_s /= URGENT_WEIGHT
+    return (situation.now if situation.held_since is None else situation.held_since) + patience_s

@@ -7,13 +7,15 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.errors import SourceUnavailable, UploadMissing
 
-_OUR_KEY = re.compile(r"^[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}$")
+_OUR_KEY = re.compile(r"[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}")
+_NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class ObjectPlace:
@@ -34,8 +36,8 @@ class ObjectPlace:
         path = self._path(key)
         try:
             self._files.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
-            # Readers see the whole object or none of it.
-            temporary = f"{path}.part"
+            # Readers see the whole object or none of it, also while two writers have the same key.
+            temporary = f"{path}.{uuid4().hex}.part"
             with self._files.open(temporary, "wb") as file:
                 file.write(data)
                 if self._is_local():
@@ -43,6 +45,7 @@ class ObjectPlace:
                     os.fsync(file.fileno())
             if self._is_local():
                 Path(temporary).replace(path)
+                _sync_folder(Path(path).parent)
             else:
                 self._files.mv(temporary, path)
         except OSError as error:
@@ -60,7 +63,7 @@ class ObjectPlace:
         """
         try:
             data: bytes = self._files.cat_file(self._path(key))
-        except FileNotFoundError as error:
+        except _NOT_AN_OBJECT as error:
             raise UploadMissing("no such object") from error
         except OSError as error:
             raise SourceUnavailable("the object could not be read", kind=type(error).__name__) from error
@@ -83,12 +86,12 @@ class ObjectPlace:
             raise SourceUnavailable("the objects could not be removed", kind=type(error).__name__) from error
 
     def _path(self, key: str) -> str:
-        if ".." in key or not _OUR_KEY.match(key):
+        if ".." in key or not _OUR_KEY.fullmatch(key):
             raise UploadMissing("not a key of this store")
         return str(self._root / key)
 
     def _is_local(self) -> bool:
-        return "file" in self._files.protocol
+        return isinstance(self._files, LocalFileSystem)
 
 
 class NamedSource:
@@ -112,15 +115,24 @@ class NamedSource:
             The source did not answer.
         """
         parts = PurePosixPath(path)
-        if parts.is_absolute() or ".." in parts.parts or ":" in path or "\\" in path or not path:
+        if parts.is_absolute() or ".." in parts.parts or ":" in path or "\\" in path or "\0" in path or not path:
             raise UploadMissing("the path leaves the source")
         full = self._root / parts
         try:
-            if "file" in self._files.protocol and not os.path.realpath(full).startswith(os.path.realpath(self._root) + os.sep):
+            if isinstance(self._files, LocalFileSystem) and not os.path.realpath(full).startswith(os.path.realpath(self._root) + os.sep):
                 raise UploadMissing("the path leaves the source")
             data: bytes = self._files.cat_file(str(full))
-        except FileNotFoundError as error:
+        except _NOT_AN_OBJECT as error:
             raise UploadMissing("no such object in the source") from error
         except OSError as error:
             raise SourceUnavailable("the source did not answer", kind=type(error).__name__) from error
         return data
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a folder's new names to the disk; a file's own sync does not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -18,6 +18,23 @@ SOCKET_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 DEVICE_TTL_S = 60
 
+# Puts each member in line once: a second join leaves its place, its age and the formers' count of arrivals alone.
+_JOIN = """
+local joined = 0
+for i = 1, #ARGV, 3 do
+  local member, place, item = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local is_new = redis.call('ZADD', KEYS[1], 'NX', place, member)
+  if is_new == 1 or redis.call('HEXISTS', KEYS[2], member) == 0 then
+    redis.call('HSET', KEYS[2], member, item)
+  end
+  joined = joined + is_new
+end
+if joined > 0 then
+  redis.call('PUBLISH', KEYS[3], joined)
+end
+return joined
+"""
+
 # Takes the named members, if they are still there, in one step: of two formers with one snapshot, one gets each case.
 _TAKE = """
 local taken = {}
@@ -84,7 +101,7 @@ class WaitingLine:
         self._client = client
         stem = f"secondread:line:{{{model}:{bucket}}}"
         self._order, self._items, self._devices, self.channel = f"{stem}:order", f"{stem}:items", f"{stem}:devices", f"{stem}:joined"
-        self._take = client.register_script(_TAKE)
+        self._join, self._take = client.register_script(_JOIN), client.register_script(_TAKE)
 
     def join(self, cases: Iterable[Waiting]) -> None:
         """Put cases in line and wake the formers. Joining again changes nothing.
@@ -94,14 +111,11 @@ class WaitingLine:
         QueueUnavailable
             Redis is away: the ledger still has the cases, and the sweeper brings them.
         """
-        members = {str(case.case_id): case for case in cases}
+        members = [part for case in cases for part in (str(case.case_id), repr(case.virtual_deadline), _dump(case))]
         if not members:
             return
-        with queue_errors(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(self._items, mapping={member: _dump(case) for member, case in members.items()})
-            pipe.zadd(self._order, {member: case.virtual_deadline for member, case in members.items()}, nx=True)
-            pipe.publish(self.channel, len(members))
-            pipe.execute()
+        with queue_errors():
+            self._join(keys=[self._order, self._items, self.channel], args=members)
 
     def view(self, *, limit: int, now: float) -> LineView:
         """Look at the head of the line without taking anything."""

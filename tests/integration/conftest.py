@@ -1,8 +1,10 @@
 """A real Valkey and a real PostgreSQL, one of each for the whole run, from the wheels: nothing needs to be installed."""
 
+import os
+import select
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,20 @@ def clean_redis(redis_url: str) -> str:
     with redis.Redis.from_url(redis_url) as client:
         client.flushall()
     return redis_url
+
+
+@pytest.fixture
+def has_ended() -> Callable[[int], bool]:
+    """Whether a process ends within five seconds; the kernel tells, for processes that are not our children too."""
+
+    def wait(pid: int) -> bool:
+        try:
+            watched = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return True
+        try:
+            return bool(select.select([watched], [], [], 5.0)[0])
+        finally:
+            os.close(watched)
+
+    return wait

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from pipeline.flow import Lane
-from schemas.api import LaneName, SourceSubmission
+from schemas.api import LaneName, Plain, SourceSubmission
 from schemas.frozen import Frozen
 from workers.gateway.problems import Refused
 from workers.settings import Settings
@@ -24,7 +24,7 @@ class Wishes(Frozen):
 
     lane: LaneName = "routine"
     deadline_s: float | None = Field(default=None, gt=0)
-    client_reference: str | None = Field(default=None, max_length=128)
+    client_reference: Plain | None = Field(default=None, max_length=128)
     webhook_endpoint_id: str | None = None
 
 

@@ -59,7 +59,7 @@ WITH keyed AS (
     INSERT INTO cases (id, tenant_id, state, lane, client_reference, endpoint_id, input, traceparent,
                        accepted_at, deadline_at, changed_at, publish_no, published_at, due_at)
     SELECT case_id, :tenant_id, 'accepted', :lane, :client_reference, :endpoint_id, CAST(:input AS jsonb), :traceparent,
-           :accepted_at, :deadline_at, :accepted_at, nextval('publish_no'), clock_timestamp(), clock_timestamp()
+           :accepted_at, :deadline_at, :accepted_at, nextval('publish_no'), now(), now()
     FROM keyed
     RETURNING id, publish_no
 ), logged AS (

@@ -24,6 +24,8 @@ LEASE_S = 6.0
 RENEW_EVERY_S = 2.0
 MAX_TRIES = 5
 """Claims by one pool before the sweeper sets the case aside."""
+MOST_ATTEMPTS = 30
+"""Claims by all pools together: a case that goes round and round (its tensors keep getting lost) ends too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +69,45 @@ class Rung:
     deadline_at: datetime
 
 
+# A lapsed claim is given up and taken anew: two steps of the state table, two events.
 _CLAIM = text("""
-WITH moved AS (
-    UPDATE cases SET state = :claimed, attempt = attempt + 1, tries = tries + 1, claimed_by = :worker,
-           lease_until = clock_timestamp() + make_interval(secs => :lease_s), changed_at = clock_timestamp(), version = version + 1
+WITH free AS (
+    SELECT id, state = :claimed AS is_lapsed FROM cases
     WHERE id = ANY(:ids) AND tries < :max_tries
       AND (state = :queued OR (state = :claimed AND lease_until < clock_timestamp()))
-    RETURNING *
+    ORDER BY id FOR UPDATE
+), moved AS (
+    UPDATE cases SET state = :claimed, attempt = attempt + 1, tries = tries + 1, claimed_by = :worker,
+           lease_until = clock_timestamp() + make_interval(secs => :lease_s), changed_at = clock_timestamp(),
+           version = version + CASE WHEN is_lapsed THEN 2 ELSE 1 END
+    FROM free WHERE cases.id = free.id
+    RETURNING cases.*, is_lapsed
 ), logged AS (
-    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, publish_no, at)
-    SELECT id, version, :queued, :claimed, attempt, :worker, :seen_no, changed_at FROM moved
+    INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, publish_no, at)
+    SELECT id, version - 1, :claimed, :queued, attempt - 1, NULL, 'lease-expired', NULL, changed_at FROM moved WHERE is_lapsed
+    UNION ALL
+    SELECT id, version, :queued, :claimed, attempt, :worker, NULL, :seen_no, changed_at FROM moved
 )
 SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id FROM moved
 """)
 
+# Never waits for a row: a batch that is handed on meanwhile locks the same rows in another order, which would be a deadlock.
 _RENEW = text("""
-UPDATE cases SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)
-FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
-WHERE cases.id = held.id AND cases.attempt = held.attempt AND lease_until IS NOT NULL
+WITH ours AS (
+    SELECT cases.id FROM cases JOIN unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
+        ON cases.id = held.id AND cases.attempt = held.attempt
+    WHERE lease_until IS NOT NULL FOR UPDATE OF cases SKIP LOCKED
+)
+UPDATE cases SET lease_until = clock_timestamp() + make_interval(secs => :lease_s) FROM ours WHERE cases.id = ours.id
 RETURNING cases.id
 """)
 
 _HAND_ON = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, tries = 0, claimed_by = NULL, lease_until = NULL,
-           changed_at = clock_timestamp(), version = version + 1, work = cases.work || done.work, timeline = cases.timeline || done.timeline,
-           publish_no = nextval('publish_no'), published_at = clock_timestamp(), due_at = clock_timestamp()
+           changed_at = clock_timestamp(), version = version + 1,
+           work = cases.work || done.work, timeline = cases.timeline || done.timeline,
+           publish_no = nextval('publish_no'), published_at = now(), due_at = now()
     FROM jsonb_to_recordset(CAST(:done AS jsonb)) AS done(case_id uuid, attempt integer, work jsonb, timeline jsonb)
     WHERE cases.id = done.case_id AND cases.attempt = done.attempt AND state = :left
     RETURNING cases.*
@@ -106,11 +121,11 @@ SELECT id, publish_no, attempt, lane, deadline_at FROM moved
 _GIVE_BACK = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
-           tries = CASE WHEN :is_free THEN tries - 1 ELSE tries END,
-           publish_no = nextval('publish_no'), published_at = clock_timestamp(),
-           due_at = clock_timestamp() + make_interval(secs => :delay_s)
-    WHERE id = ANY(:ids) AND attempt = ANY(:attempts) AND claimed_by = :worker AND state = :left
-    RETURNING *
+           tries = CASE WHEN cases.attempt >= :most_attempts THEN :max_tries WHEN :is_free THEN tries - 1 ELSE tries END,
+           publish_no = nextval('publish_no'), published_at = now(), due_at = now() + make_interval(secs => :delay_s)
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
+    WHERE cases.id = held.id AND cases.attempt = held.attempt AND claimed_by = :worker AND state = :left
+    RETURNING cases.*
 ), logged AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
     SELECT id, version, :left, :entered, attempt, :worker, :code, changed_at FROM moved
@@ -142,7 +157,7 @@ def claim_cases(ledger: Ledger, case_ids: Sequence[UUID], *, pool: Pool, worker:
 
 
 def renew_leases(ledger: Ledger, held: Sequence[tuple[UUID, int]]) -> set[UUID]:
-    """Say that we are alive; return the cases that are still ours."""
+    """Say that we are alive; return the cases that are still ours, without those that are being moved at this moment."""
     ids, attempts = [case_id for case_id, _ in held], [attempt for _, attempt in held]
     rows = run(ledger.relaxed, _RENEW, ids=ids, attempts=attempts, lease_s=LEASE_S)
     return {row.id for row in rows}
@@ -185,6 +200,8 @@ def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, 
         code=why.code,
         delay_s=why.delay_s,
         is_free=why.is_free,
+        most_attempts=MOST_ATTEMPTS,
+        max_tries=MAX_TRIES,
     )
     return [rung(row) for row in rows]
 
@@ -220,3 +237,17 @@ def read_unclaimed(ledger: Ledger, case_id: UUID) -> Claimed | None:
 def rung(row: Row[Any]) -> Rung:
     """Read a queued case from any statement that returns its doorbell's columns."""
     return Rung(row.id, row.publish_no, row.attempt, Lane(row.lane), row.deadline_at)
+
+
+_UPSTREAM = text("""
+SELECT count(*) AS case_count FROM (
+    SELECT 1 FROM cases WHERE state = ANY(:states) AND ended_at IS NULL AND due_at <= clock_timestamp() LIMIT :limit
+) AS open_cases
+""")
+
+
+def count_cases_of(ledger: Ledger, pool: Pool, *, limit: int) -> int:
+    """How many cases a pool has queued or claimed, those that wait for a later try left out; counts up to `limit`."""
+    states = POOL_STATES[pool]
+    found: int = run(ledger.relaxed, _UPSTREAM, states=[states.queued.value, states.claimed.value], limit=limit)[0].case_count
+    return found

@@ -42,12 +42,16 @@ _ENDPOINT = text("""
 SELECT id, tenant_id, url, secrets FROM webhook_endpoints WHERE id = :id AND tenant_id = :tenant_id AND is_enabled
 """)
 _DISABLE = text("UPDATE webhook_endpoints SET is_enabled = false, disabled_because = :code WHERE id = :id")
+# What is owed to a disabled endpoint is dropped when its time comes.
 _CLAIM = text("""
-UPDATE deliveries d SET attempt = attempt + 1, lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+UPDATE deliveries d SET attempt = attempt + CAST(e.is_enabled AS integer),
+       lease_until = CASE WHEN e.is_enabled THEN clock_timestamp() + make_interval(secs => :lease_s) END,
+       state = CASE WHEN e.is_enabled THEN 'pending' ELSE 'dropped' END,
+       ended_at = CASE WHEN e.is_enabled THEN NULL ELSE clock_timestamp() END
 FROM webhook_endpoints e
 WHERE d.id = :id AND e.id = d.endpoint_id AND d.state = 'pending' AND d.due_at <= clock_timestamp()
   AND (d.lease_until IS NULL OR d.lease_until < clock_timestamp())
-RETURNING d.id, d.case_id, d.attempt, d.event_type, d.body, e.id AS endpoint_id, e.tenant_id, e.url, e.secrets
+RETURNING d.id, d.case_id, d.attempt, d.event_type, d.body, d.state, e.id AS endpoint_id, e.tenant_id, e.url, e.secrets
 """)
 _RECORD = text("""
 WITH ended AS (
@@ -60,7 +64,7 @@ INSERT INTO delivery_attempts (delivery_id, attempt, outcome, status_code, durat
 SELECT id, :attempt, :outcome, :status_code, :duration_ms, clock_timestamp() FROM ended
 """)
 _DUE = text("""
-SELECT id FROM deliveries WHERE state = 'pending' AND due_at <= clock_timestamp()
+SELECT id FROM deliveries WHERE state = 'pending' AND due_at <= clock_timestamp() - make_interval(secs => :settle_s)
   AND (lease_until IS NULL OR lease_until < clock_timestamp())
 ORDER BY due_at LIMIT :limit
 """)
@@ -88,9 +92,9 @@ def disable_endpoint(ledger: Ledger, endpoint_id: UUID, *, code: str) -> None:
 
 
 def claim_delivery(ledger: Ledger, delivery_id: UUID) -> ClaimedDelivery | None:
-    """Take one due event to deliver; None where it is done, not due, or somebody else has it."""
+    """Take one due event to deliver; None where it is done, not due, dropped, or somebody else has it."""
     rows = run(ledger.relaxed, _CLAIM, id=delivery_id, lease_s=DELIVERY_LEASE_S)
-    if not rows:
+    if not rows or rows[0].state == "dropped":
         return None
     row = rows[0]
     endpoint = Endpoint(row.endpoint_id, row.tenant_id, row.url, tuple(row.secrets))
@@ -124,9 +128,9 @@ def record_delivery(ledger: Ledger, delivery_id: UUID, attempt: int, record: Del
     )
 
 
-def due_deliveries(ledger: Ledger, *, limit: int) -> list[UUID]:
-    """Events whose time has come, oldest first."""
-    return [row.id for row in run(ledger.relaxed, _DUE, limit=limit)]
+def due_deliveries(ledger: Ledger, *, limit: int, settle_s: float = 0.0) -> list[UUID]:
+    """Events whose time has come `settle_s` ago, oldest first: the doorbell of a fresh one is still on its way."""
+    return [row.id for row in run(ledger.relaxed, _DUE, limit=limit, settle_s=settle_s)]
 
 
 def deliveries_of(ledger: Ledger, case_id: UUID) -> Sequence[Row[Any]]:

@@ -65,7 +65,7 @@ def ledger_errors() -> Iterator[None]:
     """Turn what the driver raises about the server into `LedgerUnavailable`; bugs pass as they are."""
     try:
         yield
-    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+    except (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError) as error:
         raise LedgerUnavailable("the ledger did not answer", kind=type(error).__name__) from error
 
 

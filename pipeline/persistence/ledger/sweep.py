@@ -62,7 +62,7 @@ WITH chosen AS (
     ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE cases SET state = :queued, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
-           publish_no = nextval('publish_no'), published_at = clock_timestamp(), due_at = clock_timestamp()
+           publish_no = nextval('publish_no'), published_at = now(), due_at = now()
     FROM chosen WHERE cases.id = chosen.id
     RETURNING cases.*
 ), logged AS (

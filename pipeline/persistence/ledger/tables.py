@@ -73,7 +73,7 @@ CASES = Table(
     Column("tries", Integer, nullable=False, server_default=text("0")),
     Column("claimed_by", Text),
     Column("lease_until", MOMENT),
-    # The doorbell that this row stands for: the row is its own outbox.
+    # The doorbell that this row stands for: the row is its own outbox. Due later than it was published: given back with a delay.
     Column("publish_no", BigInteger, nullable=False),
     Column("published_at", MOMENT, nullable=False),
     Column("due_at", MOMENT, nullable=False),

@@ -12,9 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from workers.embedded.ports import LOOPBACK
-from workers.embedded.process import Launch, ServerFailed
+from workers.embedded.process import Launch, ServerFailed, spawn
 from workers.embedded.state import FolderInUse
 from workers.embedded.valkey import EmbeddedValkey
 
@@ -47,11 +49,12 @@ def test_after_a_kill_it_starts_with_what_was_on_disk(server_folder: Path, has_e
 
 
 def test_a_wrong_password_and_none_are_refused(valkey: EmbeddedValkey) -> None:
-    port = valkey.address.port
-    with redis.Redis(port=port, password="guessed") as client, pytest.raises(redis.AuthenticationError):
-        client.ping()
-    with redis.Redis(port=port) as client, pytest.raises(redis.AuthenticationError):
-        client.ping()
+    for password in ("guessed", None):
+        with (
+            redis.Redis(port=valkey.address.port, password=password, retry=Retry(NoBackoff(), 0)) as client,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            client.ping()
 
 
 def test_it_never_evicts_and_has_a_limit(server_folder: Path) -> None:
@@ -139,14 +142,16 @@ def test_it_dies_with_its_owner(server_folder: Path, has_ended: Callable[[int], 
 
 
 def test_one_that_outlived_its_owner_is_ended_before_the_next_start(server_folder: Path, has_ended: Callable[[int], bool]) -> None:
-    launch = EmbeddedValkey(server_folder).prepare()  # its lock goes with the object that nobody keeps
-    with subprocess.Popen(launch.argv, stdout=subprocess.PIPE, cwd=server_folder) as orphan:
-        assert orphan.stdout is not None
-        while b"Ready to accept" not in orphan.stdout.readline():
-            pass
-        with EmbeddedValkey(server_folder) as server:
-            assert has_ended(orphan.pid)
-            assert server.pid != orphan.pid
+    owner = EmbeddedValkey(server_folder)
+    launch = owner.prepare()
+    owner.stop()
+    orphan = spawn(launch, log=owner.log)
+    while not owner.is_ready():
+        assert orphan.poll() is None
+    with EmbeddedValkey(server_folder) as server:
+        assert has_ended(orphan.pid)
+        assert server.pid != orphan.pid
+    assert orphan.wait() == 0
 
 
 def test_a_program_that_cannot_serve_is_told_with_the_log(server_folder: Path) -> None:

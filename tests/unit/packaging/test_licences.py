@@ -39,9 +39,12 @@ def installed_by(*extras: str) -> dict[str, Distribution]:
 
 def stated_licence(package: Distribution) -> str:
     """What the package says of its licence: the SPDX expression, else the classifiers, else the field."""
-    facts = package.metadata
-    classifiers = [text for text in facts.get_all("Classifier") or [] if text.startswith("License")]
-    return facts.get("License-Expression") or "; ".join(classifiers) or (facts.get("License") or "")[:200]
+
+    def of(field: str) -> list[str]:
+        return package.metadata.get_all(field) or []
+
+    classifiers = [text for text in of("Classifier") if text.startswith("License")]
+    return "; ".join(of("License-Expression") or classifiers or of("License"))[:200]
 
 
 DEFAULT = installed_by("cpu")
