@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from schemas.frozen import Frozen
 from workers.embedded.privileges import write_private
@@ -13,7 +13,9 @@ class Access(Frozen):
 
     url: str
     metrics_url: str
-    api_key: str
+    api_key: str = Field(repr=False)
+    redis_url: str | None = Field(default=None, repr=False)
+    """The queues, password included: Flower reads them. None in a file of an older version."""
 
 
 def access_file(state_dir: Path) -> Path:

@@ -168,4 +168,9 @@ def _local_access(settings: Settings, database_url: str) -> Access:
         add_api_key(ledger, ApiKey(UUID(bytes=uuid7().bytes), tenant_id, frozenset(SCOPES)), name="local", key_hash=hash_key(text))
     finally:
         ledger.close()
-    return Access(url=public_url(settings), metrics_url=f"http://{settings.gateway_host}:{settings.metrics_port}", api_key=text)
+    return Access(
+        url=public_url(settings),
+        metrics_url=f"http://{settings.gateway_host}:{settings.metrics_port}",
+        api_key=text,
+        redis_url=secret_of(settings, "redis_url"),
+    )

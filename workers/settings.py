@@ -109,6 +109,34 @@ class Settings(BaseSettings):
         return {f"SECONDREAD_{name.upper()}": _as_text(value) for name, value in self if value is not None}
 
 
+class ClientSettings(BaseSettings):
+    """What the command needs to find a door: read by `secondread submit` and its like, on machines without a server too."""
+
+    model_config = SettingsConfigDict(env_prefix="SECONDREAD_", frozen=True, use_attribute_docstrings=True)
+
+    url: str | None = None
+    """The HTTP door that the command talks to, as http://host:port. Unset: the one that `secondread up` started on this machine."""
+    api_key: SecretStr | None = None
+    """The API key for `SECONDREAD_URL`. Unset: the key that `secondread up` made for this machine's own door, and for that alone."""
+    state_dir: Path = Field(default_factory=_state_dir)
+    """Where `secondread up` leaves the address and the key of this machine's door."""
+
+
+class FlowerSettings(BaseSettings):
+    """How `secondread flower` shows the queues."""
+
+    model_config = SettingsConfigDict(env_prefix="SECONDREAD_FLOWER_", frozen=True, use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """Address that Flower listens on. Its /metrics and /healthcheck ask for no password: keep it inside the house."""
+    port: int = Field(default=5555, ge=1, le=65535)
+    """Port that Flower listens on."""
+    user: str = Field(default="secondread", pattern=r"^[^:]+$")
+    """Name to log in with."""
+    password: SecretStr | None = None
+    """Password to log in with. Unset: a new one at each start, printed once."""
+
+
 def _as_text(value: Any) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()

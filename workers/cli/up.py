@@ -1,9 +1,10 @@
 """`secondread up`: everything on this machine, until Ctrl-C."""
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 
 from pipeline.errors import SecondreadError
+from workers.cli.terminal import remarks
 from workers.deployment import deployment
 from workers.settings import Settings
 from workers.supervisor import ProcessState
@@ -20,10 +21,10 @@ MARKS = {
 
 def up() -> None:
     """Start all processes (and our own Valkey and PostgreSQL where no URL is set); Ctrl-C drains and stops."""
-    console = Console(stderr=True)
+    console = remarks()
 
     def progress(name: str, state: ProcessState) -> None:
-        console.print(f"  {name:<14} {MARKS[state]}", highlight=False)
+        console.print(f"  {name:<14} {MARKS[state]}", soft_wrap=True)
 
     try:
         with deployment(Settings(), progress) as running:
@@ -31,10 +32,10 @@ def up() -> None:
                 return
             for warning in running.warnings:
                 console.print(f"[yellow]{warning}[/yellow]")
-            console.print(f"secondread is up: {running.access.url} (documentation at {running.access.url}/docs)", highlight=False)
-            console.print(f"metrics and health: {running.access.metrics_url}   logs: {running.logs}", highlight=False)
+            console.print(f"secondread is up: {running.access.url} (documentation at {running.access.url}/docs)", soft_wrap=True)
+            console.print(f"metrics and health: {running.access.metrics_url}   logs: {running.logs}", soft_wrap=True)
             console.print("Ctrl-C drains and stops.")
             running.watch()
     except SecondreadError as error:
-        console.print(f"[red]{error.title}.[/red] {error}\n{error.advice}", highlight=False)
+        console.print(f"[red]{error.title}.[/red] {escape(str(error))}\n{error.advice}", soft_wrap=True)
         raise typer.Exit(1) from error

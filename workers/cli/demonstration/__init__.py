@@ -1,0 +1,1 @@
+"""What `secondread demo` is made of."""

@@ -1,0 +1,1 @@
+"""What `secondread doctor` looks at, a module a subject."""

@@ -1,0 +1,1 @@
+"""How cases, findings, times and settings look in a terminal."""
