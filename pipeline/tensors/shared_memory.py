@@ -158,7 +158,13 @@ class SharedMemoryStore:
         return self._counted_bytes
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        with os.scandir(self._folder) as entries:
+        try:
+            listing = os.scandir(self._folder)
+        except FileNotFoundError:
+            # Somebody tidied /dev/shm: what was in it is gone, what comes next needs it again.
+            _own_folder(self._folder)
+            return
+        with listing as entries:
             for entry in entries:
                 # Another process may free it between the two calls.
                 with suppress(FileNotFoundError):

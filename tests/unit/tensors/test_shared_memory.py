@@ -70,6 +70,13 @@ def test_a_link_in_the_folder_s_place_is_refused(folder: Path, tmp_path: Path) -
         SharedMemoryStore(folder, capacity_bytes=MEBIBYTE)
 
 
+def test_a_folder_that_somebody_tidied_away_is_made_again(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
+    folder.rmdir()
+    assert store.reclaim(now=noon) == 0
+    handle = put(store, noon + timedelta(minutes=1))
+    np.testing.assert_array_equal(store.get(handle, case_id=CASE), IMAGE)
+
+
 def test_a_file_name_tells_nothing_about_the_case(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
     put(store, noon)
 
