@@ -18,6 +18,7 @@ COMMANDS = {
     "list": LazyCommand("workers.cli.list:list_cases", "List cases, newest first."),
     "cancel": LazyCommand("workers.cli.cancel:cancel", "End a case that needs no answer any more."),
     "settings": LazyCommand("workers.cli.settings:settings", "Show every setting, its meaning, and the value in force."),
+    "problems": LazyCommand("workers.cli.problems:problems", "Explain the codes of refusals and failures."),
     "doctor": LazyCommand("workers.cli.doctor:doctor", "Say in sentences what this machine lacks."),
     "flower": LazyCommand("workers.cli.flower:flower", "Show workers, queues and tasks in the browser, read-only."),
 }
