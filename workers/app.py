@@ -31,30 +31,6 @@ def unacked_hash(pool: Pool) -> str:
 def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
     """Build the application; `pool` is None in a process that only publishes."""
     app = Celery("secondread", broker=secret_of(settings, "redis_url"), set_as_current=False)
-    is_publisher = pool is None
-    transport: dict[str, float | str | bool] = {
-        # Both connection and call are bounded: the default waits for ever on a frozen Redis.
-        "socket_timeout": 1 if is_publisher else 5,
-        "socket_connect_timeout": 1,
-        "socket_keepalive": True,
-        "health_check_interval": 5,
-        # These bound the connection retry that hides inside a publish.
-        "max_retries": 1,
-        "interval_start": 0,
-        "interval_step": 0.1,
-        "interval_max": 0.1,
-    }
-    if pool is not None:
-        # Names of its own: among apps that share them, the shortest visibility timeout wins for all.
-        transport |= {
-            "visibility_timeout": VISIBILITY_S[pool],
-            "unacked_restore_interval": 1,
-            "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 5,
-            "unacked_key": unacked_hash(pool),
-            "unacked_index_key": unacked_index(pool),
-            "unacked_mutex_key": f"unacked_mutex.{pool.value}",
-        }
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -76,7 +52,34 @@ def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
         task_routes={f"{each.value}.*": {"queue": each.value} for each in CELERY_POOLS},
         broker_connection_retry_on_startup=True,
         broker_transport="workers.transport:LeanTransport",
-        broker_transport_options=transport,
+        broker_transport_options=_transport_options(pool),
     )
     app.steps["consumer"].add(BundledEvents)
     return app
+
+
+def _transport_options(pool: Pool | None) -> dict[str, float | str | bool]:
+    bounds: dict[str, float | str | bool] = {
+        # Both connection and call are bounded: the default waits for ever on a frozen Redis.
+        "socket_timeout": 1 if pool is None else 5,
+        "socket_connect_timeout": 1,
+        "socket_keepalive": True,
+        "health_check_interval": 5,
+        # These bound the connection retry that hides inside a publish.
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0.1,
+        "interval_max": 0.1,
+    }
+    if pool is None:
+        return bounds
+    # Names of its own: among apps that share them, the shortest visibility timeout wins for all.
+    return bounds | {
+        "visibility_timeout": VISIBILITY_S[pool],
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 5,
+        "unacked_key": unacked_hash(pool),
+        "unacked_index_key": unacked_index(pool),
+        "unacked_mutex_key": f"unacked_mutex.{pool.value}",
+    }
