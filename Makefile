@@ -49,13 +49,13 @@ format: $(VENV)/.dev ## put the code in order
 	@$(BIN)/ruff format .
 
 corpus: $(VENV)/.dev ## submit every real and broken DICOM file of the corpus; prints one table
-	@$(BIN)/python tests/acceptance/corpus_table.py
+	@$(BIN)/python -m tests.acceptance.corpus_table
 
 bench: $(VENV)/.dev ## images a second and CPU per image beside the bare loop; prints one table
 	@$(BIN)/python tests/load/bench.py
 
 idle: $(VENV)/.dev ## what all processes cost while nothing happens; prints one table
-	@$(BIN)/python tests/acceptance/idle_cost.py
+	@$(BIN)/python -m tests.acceptance.idle_cost
 
 settings: $(VENV)/.dev ## write docs/settings.md from the code
 	@$(BIN)/secondread settings --markdown > docs/settings.md

@@ -22,7 +22,7 @@ from pipeline.flow import INFER, Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
+from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, count_cases_of, hand_on
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
@@ -163,7 +163,12 @@ class Former:
 
     def _situation(self, model: ServedModel, view: LineView, now: float) -> Situation:
         others = [until - now for device, until in view.busy_until.items() if device != self._name]
-        return Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None)
+        return Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None, self._company(view))
+
+    def _company(self, view: LineView) -> int:
+        """Cases that intake has, as far as a batch has room for them; not asked for where nobody or a whole batch waits."""
+        room = self._ceilings.images - sum(case.image_count for case in view.waiting)
+        return count_cases_of(self._runtime.services.ledger, Pool.INTAKE, limit=room) if view.waiting and room > 0 else 0
 
     def _fire(self, chosen: Chosen) -> None:
         model, now = chosen.model, time.time()

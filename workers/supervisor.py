@@ -256,11 +256,11 @@ class Supervisor:
             group = [child for child in self._children if child.spec.order == order]
             for child in group:
                 child.start(time.monotonic())
-            while any(child.state is not ProcessState.READY for child in group):
-                if self._asked_count:
-                    return False
+            while not self._asked_count and any(child.state is not ProcessState.READY for child in group):
                 _give_up_on(group)
                 self._turn()
+            if self._asked_count:
+                return False
         return True
 
     def watch(self) -> None:

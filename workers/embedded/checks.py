@@ -10,7 +10,9 @@ from typing import Any, Literal
 import psycopg2
 import psycopg2.extensions
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
+from redis.retry import Retry
 
 REDIS_AT_LEAST = (6, 2)
 VALKEY_AT_LEAST = (7, 2)
@@ -60,7 +62,8 @@ def check_redis(url: str) -> list[Finding]:
 
 
 def _ask_redis(url: str) -> dict[str, str]:
-    client = redis.Redis.from_url(url, socket_connect_timeout=_CONNECT_LIMIT_S, socket_timeout=_CONNECT_LIMIT_S)
+    once = Retry(NoBackoff(), 0)
+    client = redis.Redis.from_url(url, socket_connect_timeout=_CONNECT_LIMIT_S, socket_timeout=_CONNECT_LIMIT_S, retry=once)
     # INFO and not CONFIG GET: managed services do not allow the latter.
     try:
         answer: Mapping[str, Any] = client.info()

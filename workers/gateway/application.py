@@ -13,6 +13,7 @@ from pipeline.observability.log import configure_logs, logger
 from workers.app import make_app
 from workers.gateway import cases, endpoints, problems
 from workers.gateway.answers import AnswerBell
+from workers.gateway.body_limit import BodyLimit
 from workers.gateway.door import Door
 from workers.gateway.keys import KeyRing
 from workers.gateway.operations import make_operations
@@ -44,13 +45,13 @@ def make_gateway(services: Services) -> FastAPI:
         lifespan=lifespan,
         docs_url="/docs",
         redoc_url=None,
-        max_body_size=services.settings.max_body_bytes,
         responses={"default": {"description": "A problem", "content": {"application/problem+json": {}}}},
     )
     app.state.door = Door(services, make_app(services.settings), KeyRing(services.ledger), bell)
     app.include_router(cases.router)
     app.include_router(endpoints.router)
     problems.install(app)
+    app.add_middleware(BodyLimit, limit_bytes=services.settings.max_body_bytes)
     return app
 
 

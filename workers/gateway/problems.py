@@ -1,5 +1,6 @@
 """Every refusal of the door: a closed list of codes, each with its status, and one shape for all (RFC 9457)."""
 
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from uuid import uuid4
@@ -46,6 +47,7 @@ REFUSALS: dict[str, Refusal] = {
 }
 """Documented in `docs/problems.md`, which is made from this table; a test walks it."""
 
+_FIELD = re.compile(r"[a-z0-9_]{1,64}")
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "unsupported-media-type"}
 
 
@@ -119,10 +121,15 @@ async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     # What was sent is not repeated: it may hold patient data.
     items = tuple(
-        ProblemItem(pointer="/" + "/".join(map(str, each["loc"])), code=each["type"], message=each["msg"]) for each in error.errors()
+        ProblemItem(pointer="/" + "/".join(map(_place, each["loc"])), code=each["type"], message=each["msg"]) for each in error.errors()
     )
     is_unreadable = any(each.code == "json_invalid" for each in items)
     return problem_response("malformed" if is_unreadable else "invalid", "", errors=items)
+
+
+def _place(part: str | int) -> str:
+    """A step of a pointer. A field that the client made up may be anything, so only what looks like a field is repeated."""
+    return str(part) if _FIELD.fullmatch(str(part)) else "?"
 
 
 async def _http(_request: Request, error: Exception) -> JSONResponse:

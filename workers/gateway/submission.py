@@ -9,6 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 
 from pipeline.flow import Lane
 from schemas.api import LaneName, Plain, SourceSubmission
@@ -54,12 +55,25 @@ async def read_submission(request: Request, settings: Settings) -> AsyncIterator
     """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        async with request.form(max_files=settings.max_instances, max_fields=MAX_FIELDS) as form:
+        form = await _read_form(request, settings)
+        try:
             yield _from_form(form)
+        finally:
+            await form.close()
     elif kind == "application/json":
         yield _from_json(await request.body(), settings)
     else:
         raise Refused("unsupported-media-type", f"the body is {kind or 'of no stated type'}")
+
+
+async def _read_form(request: Request, settings: Settings) -> FormData:
+    try:
+        return await request.form(max_files=settings.max_instances, max_fields=MAX_FIELDS)
+    except HTTPException as error:
+        # The parser has no other word for its two limits.
+        if error.detail.startswith("Too many"):
+            raise Refused("too-large", f"at most {settings.max_instances} instances and {MAX_FIELDS} fields a case") from error
+        raise
 
 
 def _from_form(form: FormData) -> ReadSubmission:
