@@ -6,7 +6,7 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -151,7 +151,7 @@ class Former:
         pause_s = IDLE_LOOK_S
         for model in self._models:
             view = model.line.view(limit=4 * self._ceilings.images, now=now)
-            decision = decide(view.waiting, model.latency, self._ceilings, self._situation(model, view, now))
+            decision = self._decide(model, view, now)
             if isinstance(decision, Fire):
                 return Chosen(model, decision, view.waiting[: decision.case_count])
             if isinstance(decision, Hold):
@@ -161,14 +161,16 @@ class Former:
                 model.held_since = None
         return pause_s
 
-    def _situation(self, model: ServedModel, view: LineView, now: float) -> Situation:
+    def _decide(self, model: ServedModel, view: LineView, now: float) -> Fire | Hold | None:
+        """Ask the rule; where it would fire for want of company, look first whether company is on its way."""
         others = [until - now for device, until in view.busy_until.items() if device != self._name]
-        return Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None, self._company(view))
-
-    def _company(self, view: LineView) -> int:
-        """Cases that intake has, as far as a batch has room for them; not asked for where nobody or a whole batch waits."""
-        room = self._ceilings.images - sum(case.image_count for case in view.waiting)
-        return count_cases_of(self._runtime.services.ledger, Pool.INTAKE, limit=room) if view.waiting and room > 0 else 0
+        situation = Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None)
+        decision = decide(view.waiting, model.latency, self._ceilings, situation)
+        if isinstance(decision, Fire) and decision.reason == "stop rule":
+            room = self._ceilings.images - decision.image_count
+            company = count_cases_of(self._runtime.services.ledger, Pool.INTAKE, limit=room)
+            return decide(view.waiting, model.latency, self._ceilings, replace(situation, company=company)) if company else decision
+        return decision
 
     def _fire(self, chosen: Chosen) -> None:
         model, now = chosen.model, time.time()

@@ -1,10 +1,8 @@
-"""ByteImages of a reading: the image with what was found drawn in, and the probability map. No patient data."""
+"""Pictures of a reading: the image with what was found drawn in, and the probability map. No patient data."""
 
 import math
 import textwrap
-import zlib
 from functools import lru_cache
-from io import BytesIO
 from typing import Final
 
 import numpy as np
@@ -12,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.imaging.arrays import ByteImage, FloatImage
 from pipeline.imaging.components import Component, Points
+from pipeline.imaging.png import STORED, write_png
 
 NOTICE = "Not for clinical use."
 """Burnt into every overlay."""
@@ -33,6 +32,15 @@ MIN_WIDTH_PX = 240
 """Narrower images get a black margin on the right, so that the footer can be read."""
 LINE_STEP_PX = 400
 """The line is one pixel wide up to this long side, two up to twice of it, and so on."""
+
+
+def _palette() -> bytes:
+    greys = [round(entry * 255 / (GREY_COUNT - 1)) for entry in range(GREY_COUNT)]
+    colours = [(grey, grey, grey) for grey in greys] + [OUTLINE_RGB] * (256 - GREY_COUNT)
+    return bytes(channel for colour in colours for channel in colour)
+
+
+PALETTE: Final = _palette()
 
 
 def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headline: str, model: str, first_number: int = 1) -> bytes:
@@ -61,29 +69,17 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
     levels[:rows_px, :columns_px] = TO_PALETTE[display]
     levels[rows_px:] = strip
     _draw_outlines(levels[:rows_px, :columns_px], components)
-    picture = Image.fromarray(levels)
-    picture.putpalette(_palette())
-    _draw_numbers(picture, components, first_number=first_number, room_px=(rows_px, columns_px))
+    if components:
+        picture = Image.fromarray(levels)
+        _draw_numbers(picture, components, first_number=first_number, room_px=(rows_px, columns_px))
+        levels = np.asarray(picture)
     # Stored, not deflated: speckle hardly shrinks, and the search would cost more than all the drawing.
-    return _png(picture, level=0)
+    return write_png(levels, palette=PALETTE, level=STORED)
 
 
 def probability_png(probability: FloatImage) -> bytes:
     """Write a map, (row, column), float32, 0 to 1, as an 8-bit grey PNG: 255 is certain."""
-    return _png(Image.fromarray(np.rint(probability * 255).astype(np.uint8)), level=1)
-
-
-def _png(picture: Image.Image, *, level: int) -> bytes:
-    """Encode for speed: where anything is searched for, it is run lengths alone."""
-    encoded = BytesIO()
-    picture.save(encoded, "PNG", compress_level=level, compress_type=zlib.Z_RLE)
-    return encoded.getvalue()
-
-
-def _palette() -> list[int]:
-    greys = [round(entry * 255 / (GREY_COUNT - 1)) for entry in range(GREY_COUNT)]
-    colours = [(grey, grey, grey) for grey in greys] + [OUTLINE_RGB] * (256 - GREY_COUNT)
-    return [channel for colour in colours for channel in colour]
+    return write_png(np.rint(probability * 255).astype(np.uint8))
 
 
 def _draw_outlines(levels: ByteImage, components: tuple[Component, ...]) -> None:
@@ -110,6 +106,7 @@ def _draw_numbers(picture: Image.Image, components: tuple[Component, ...], *, fi
     rows_px, columns_px = room_px
     font = _font(max(12, max(room_px) // 32))
     draw = ImageDraw.Draw(picture)
+    draw.fontmode = "1"  # a soft edge would be entries of the palette that mean other greys
     for number, component in enumerate(components, start=first_number):
         text = str(number)
         _, _, width_px, height_px = (int(edge) for edge in draw.textbbox((0, 0), text, font=font, stroke_width=1))

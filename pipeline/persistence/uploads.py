@@ -23,7 +23,7 @@ class ObjectPlace:
 
     def __init__(self, url: str, **options: Any) -> None:
         self._files, root = fsspec.core.url_to_fs(url, **options)
-        self._root = PurePosixPath(root)
+        self._root = root.rstrip("/")
 
     def write(self, key: str, data: bytes) -> None:
         """Keep an object. It is on the disk, not only in its cache, when this returns.
@@ -35,7 +35,8 @@ class ObjectPlace:
         """
         path = self._path(key)
         try:
-            self._files.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+            folder = path.rpartition("/")[0]
+            self._files.makedirs(folder, exist_ok=True)
             # Readers see the whole object or none of it, also while two writers have the same key.
             temporary = f"{path}.{uuid4().hex}.part"
             with self._files.open(temporary, "wb") as file:
@@ -45,7 +46,7 @@ class ObjectPlace:
                     os.fsync(file.fileno())
             if self._is_local():
                 Path(temporary).replace(path)
-                _sync_folder(Path(path).parent)
+                _sync_folder(folder)
             else:
                 self._files.mv(temporary, path)
         except OSError as error:
@@ -78,7 +79,7 @@ class ObjectPlace:
 
     def remove_case(self, case_id: UUID) -> None:
         """Remove everything that was kept for a case; removing twice is fine."""
-        folder = str(self._root / case_id.hex)
+        folder = f"{self._root}/{case_id.hex}"
         try:
             if self._files.exists(folder):
                 self._files.rm(folder, recursive=True)
@@ -88,7 +89,7 @@ class ObjectPlace:
     def _path(self, key: str) -> str:
         if ".." in key or not _OUR_KEY.fullmatch(key):
             raise UploadMissing("not a key of this store")
-        return str(self._root / key)
+        return f"{self._root}/{key}"
 
     def _is_local(self) -> bool:
         return isinstance(self._files, LocalFileSystem)
@@ -129,7 +130,7 @@ class NamedSource:
         return data
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     """Bring a folder's new names to the disk; a file's own sync does not."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -46,7 +46,7 @@ router = APIRouter(prefix="/v1/cases", tags=["cases"])
 Place = Annotated[Door, Depends(at_the_door)]
 
 
-def known_case(case_id: str) -> UUID:
+async def known_case(case_id: str) -> UUID:
     """The id in the path; 404 where it is none of ours."""
     found = parse_public_id("case", case_id)
     if found is None:
@@ -57,7 +57,7 @@ def known_case(case_id: str) -> UUID:
 CaseId = Annotated[UUID, Depends(known_case)]
 
 
-def asked_wait_s(
+async def asked_wait_s(
     prefer: Annotated[str | None, Header(description="`wait=n` waits up to n seconds (25 at most) for an answer.")] = None,
 ) -> float:
     """Seconds that `Prefer: wait=n` asks for."""

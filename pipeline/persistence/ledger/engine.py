@@ -9,9 +9,11 @@ them in a power cut only means that the case is done again.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, exc
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.engine import Row
 from sqlalchemy.sql.elements import TextClause
 
@@ -78,5 +80,11 @@ def run(engine: Engine, statement: TextClause, **parameters: Any) -> Sequence[Ro
         PostgreSQL is away, refuses, or took longer than the statement timeout.
     """
     with ledger_errors(), engine.connect() as connection:
-        result = connection.execute(statement, parameters)
+        # As the driver takes it: the expression compiler's way costs twice as much for a statement that is text already.
+        result = connection.exec_driver_sql(_driver_form(statement), parameters)
         return result.all() if result.returns_rows else []
+
+
+@cache
+def _driver_form(statement: TextClause) -> str:
+    return str(statement.compile(dialect=PGDialect_psycopg2()))  # type: ignore[no-untyped-call]
