@@ -63,5 +63,8 @@ def stages_of(pool: Pool) -> tuple[Stage, ...]:
 
 
 def doorbell_of(pool: Pool) -> str:
-    """The Celery task that rings this pool: `<pool>.<its first stage>`."""
-    return f"{pool.value}.{stages_of(pool)[0].name}"
+    """The Celery task that rings this pool: `<pool>.<its first stage>`.
+
+    Inference is rung for its whole line, not for a case; a case's own time there is shown as `inference.infer`.
+    """
+    return "inference.ring" if pool is Pool.INFERENCE else f"{pool.value}.{stages_of(pool)[0].name}"

@@ -34,7 +34,7 @@ def ring(app: Celery, pool: Pool, rung: Rung, *, traceparent: str | None = None)
     if len(json.dumps(arguments)) > MAX_ARGUMENT_BYTES:
         raise MessageTooLarge("a doorbell carries ids, never data")
     # The id says what the message is for: a second ring of the same attempt is the same task in Flower.
-    task_id = f"{rung.case_id.hex}:{message.stage}:{rung.attempt}"
+    task_id = f"{rung.case_id.hex}:{doorbell_of(pool).partition('.')[2]}:{rung.attempt}"
     _publish(app, pool, arguments, task_id=task_id, priority=PRIORITY[rung.lane])
 
 

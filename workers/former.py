@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from uuid6 import uuid7
@@ -28,14 +28,19 @@ from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
 
-IDLE_LOOK_S = 5.0
+IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
-RING_LOOK_S = 0.25
-"""How often it looks whether another process took the cases whose rings wait here."""
 BUSY_MARGIN_S = 0.05
 
-BatchNews = Callable[[str, str, dict[str, object]], None]
-"""Told what happens to a batch: event, batch id, facts. Flower shows it."""
+
+class BatchNews(Protocol):
+    """Whoever shows the operator what the model thread does: Flower."""
+
+    def started(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], waiting: Sequence[Waiting]) -> None:
+        """A batch has fired with these cases."""
+
+    def ended(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], result: BatchResult) -> None:
+        """It is over; the result says which of them failed."""
 
 
 @dataclass(slots=True)
@@ -61,9 +66,9 @@ class Chosen:
 class Former:
     """The model thread of one inference process: it owns the device."""
 
-    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, news: BatchNews) -> None:
+    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, news: BatchNews, on_death: Callable[[], None]) -> None:
         settings = runtime.services.settings
-        self._runtime, self._registry, self._news = runtime, registry, news
+        self._runtime, self._registry, self._news, self._on_death = runtime, registry, news, on_death
         self._device = settings.device
         self._name = runtime.services.worker
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
@@ -74,8 +79,7 @@ class Former:
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
-        self._rings: dict[UUID, threading.Event] = {}
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="model", daemon=True)
         self.last_turn_at = time.monotonic()
 
     @property
@@ -105,32 +109,22 @@ class Former:
             self._is_rung = True
             self._awake.notify()
 
-    def answer(self, case_id: UUID) -> None:
-        """Stay with a ring until its case left the line here or elsewhere, so that Flower shows its time in inference."""
-        done = threading.Event()
-        with self._awake:
-            if self._is_draining:
-                return
-            self._rings[case_id] = done
-            self._is_rung = True
-            self._awake.notify()
-        done.wait()
-
-    def held_cases(self) -> set[UUID]:
-        """The cases whose rings wait here."""
-        with self._awake:
-            return set(self._rings)
+    def _live(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # A device that answers no more, or a mistake of ours: the leases lapse, and the supervisor starts a new process.
+            logger().critical("model_thread_died", exc_info=error)
+            self._on_death()
+            raise
 
     def _work(self) -> None:
-        while True:
+        while not self._is_draining:
             pause_s = self._turn()
             with self._awake:
-                if self._is_draining:
-                    break
-                if pause_s > 0 and not self._is_rung:
-                    self._awake.wait(pause_s)
+                if pause_s > 0:
+                    self._awake.wait_for(lambda: self._is_rung or self._is_draining, pause_s)
                 self._is_rung = False
-        self._release(list(self._rings))
 
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
@@ -140,11 +134,10 @@ class Former:
             if isinstance(chosen, Chosen):
                 self._fire(chosen)
                 return 0.0
-            self._release_taken_elsewhere()
         except Unavailable as error:
             logger().warning("former_waits", code=error.code)
             return 1.0
-        return min(chosen, RING_LOOK_S if self._rings else IDLE_LOOK_S)
+        return chosen
 
     def _choose(self, now: float) -> Chosen | float:
         """The batch to fire now, or the seconds until the next look."""
@@ -183,7 +176,6 @@ class Former:
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None
-            self._release(taken)
 
     def _claim(self, model: ServedModel, waiting: Sequence[Waiting], taken: Sequence[UUID]) -> list[Claimed]:
         if not taken:
@@ -204,7 +196,7 @@ class Former:
         model, fire = chosen.model, chosen.fire
         firing = Firing(uuid7().hex, fire.reason, self._device, utc_now())
         facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
-        self._news("started", firing.batch_id, {"model": model.reference, **facts})
+        self._news.started(firing.batch_id, {"model": model.reference, **facts}, cases, chosen.waiting)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
@@ -215,7 +207,7 @@ class Former:
             self._hand_on(cases, result, clocks)
         if not result.failed:
             model.latency.learn(fire.image_count, result.forward_s)
-        self._news("succeeded", firing.batch_id, {"runtime": result.forward_s, "failed": len(result.failed)})
+        self._news.ended(firing.batch_id, {"actual_ms": round(result.forward_s * 1000), "failed": len(result.failed)}, cases, result)
         self._observe(chosen, result, now)
 
     def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
@@ -258,19 +250,6 @@ class Former:
             slack_ms=round(fire.slack_s * 1000),
             forward_passes=result.forward_passes,
         )
-
-    def _release_taken_elsewhere(self) -> None:
-        with self._awake:
-            waiting = list(self._rings)
-        for model in self._models:
-            waiting = model.line.missing(waiting)
-        self._release(waiting)
-
-    def _release(self, case_ids: Sequence[UUID]) -> None:
-        with self._awake:
-            for case_id in case_ids:
-                if done := self._rings.pop(case_id, None):
-                    done.set()
 
 
 def _model_input(case: Claimed) -> Any:

@@ -62,13 +62,14 @@ def prepare(runtime: PoolRuntime, tools: PreprocessTools, case: Claimed, clock: 
         free_tensors(services, CaseWork(prepared=prepared))
         raise StaleCompletion("the claim passed on while the case was prepared", attempt=case.attempt)
     if entered is CaseState.AWAITING_INFERENCE:
-        _stand_in_line(services, case, prepared, moved[0])
-        ring(runtime.app, Pool.INFERENCE, moved[0])
+        if _stand_in_line(services, case, prepared, moved[0]):
+            ring(runtime.app, Pool.INFERENCE, moved[0])
     else:
         ring(runtime.app, Pool.REPORTING, moved[0])
 
 
-def _stand_in_line(services: Services, case: Claimed, prepared: PreparedCase, rung: Rung) -> None:
+def _stand_in_line(services: Services, case: Claimed, prepared: PreparedCase, rung: Rung) -> bool:
+    """Put the case in its line; say whether a ring is owed."""
     waiting = Waiting(
         case_id=case.case_id,
         virtual_deadline=virtual_deadline(case.lane, accepted_at=case.accepted_at.timestamp()),
@@ -79,10 +80,11 @@ def _stand_in_line(services: Services, case: Claimed, prepared: PreparedCase, ru
         publish_no=rung.publish_no,
     )
     try:
-        services.line(prepared.model).join([waiting])
+        return services.line(prepared.model).join([waiting])
     except QueueUnavailable as error:
         # The ledger has it; the sweeper sees that the line does not.
         logger().warning("not_in_line", code=error.code)
+        return False
 
 
 def main() -> None:

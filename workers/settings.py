@@ -151,6 +151,19 @@ KEPT_VARIABLES = (
 )
 
 
+TUNED_VARIABLES = {
+    # Threads that spin while they wait would eat the cores of the other processes.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # Images come and go many times a second: memory that is given back to the kernel each time is faulted in again, page by page.
+    "MALLOC_MMAP_THRESHOLD_": str(64 * MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(128 * MIB),
+    "MALLOC_ARENA_MAX": "2",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
 def bare_environment() -> dict[str, str]:
     """What a child process needs besides its settings; nothing else of ours is inherited."""
     kept = (
@@ -166,5 +179,4 @@ def bare_environment() -> dict[str, str]:
         "LD_LIBRARY_PATH",
     )
     environment = {name: os.environ[name] for name in kept if name in os.environ}
-    # Threads that spin while they wait would eat the cores of the other processes.
-    return environment | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return environment | TUNED_VARIABLES

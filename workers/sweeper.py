@@ -95,8 +95,8 @@ class Sweeper:
             line = self._services.line(model)
             of_model = {case.rung.case_id: case for case in waiting if case.model == model}
             lost = [of_model[case_id] for case_id in line.missing(list(of_model))]
-            line.join(_rejoining(case) for case in lost)
-            self._ring(Pool.INFERENCE, [case.rung for case in lost], "not-in-line")
+            was_empty = line.join(_rejoining(case) for case in lost)
+            self._ring(Pool.INFERENCE, [case.rung for case in lost[:was_empty]], "not-in-line")
 
     def _quarantine(self, pool: Pool) -> None:
         for spent in sweep.find_spent(self._services.ledger, pool, limit=SLICE):

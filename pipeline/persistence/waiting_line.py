@@ -20,6 +20,7 @@ DEVICE_TTL_S = 60
 
 # Puts each member in line once: a second join leaves its place, its age and the formers' count of arrivals alone.
 _JOIN = """
+local before = redis.call('ZCARD', KEYS[1])
 local joined = 0
 for i = 1, #ARGV, 3 do
   local member, place, item = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -32,7 +33,7 @@ end
 if joined > 0 then
   redis.call('PUBLISH', KEYS[3], joined)
 end
-return joined
+return before
 """
 
 # Takes the named members, if they are still there, in one step: of two formers with one snapshot, one gets each case.
@@ -103,8 +104,12 @@ class WaitingLine:
         self._order, self._items, self._devices, self.channel = f"{stem}:order", f"{stem}:items", f"{stem}:devices", f"{stem}:joined"
         self._join, self._take = client.register_script(_JOIN), client.register_script(_TAKE)
 
-    def join(self, cases: Iterable[Waiting]) -> None:
+    def join(self, cases: Iterable[Waiting]) -> bool:
         """Put cases in line and wake the formers. Joining again changes nothing.
+
+        Returns
+        -------
+        Whether the line was empty: then a ring is owed. A line that is not has been rung for already.
 
         Raises
         ------
@@ -113,9 +118,9 @@ class WaitingLine:
         """
         members = [part for case in cases for part in (str(case.case_id), repr(case.virtual_deadline), _dump(case))]
         if not members:
-            return
+            return False
         with queue_errors():
-            self._join(keys=[self._order, self._items, self.channel], args=members)
+            return bool(self._join(keys=[self._order, self._items, self.channel], args=members) == 0)
 
     def view(self, *, limit: int, now: float) -> LineView:
         """Look at the head of the line without taking anything."""
