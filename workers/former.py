@@ -87,6 +87,11 @@ class Former:
         """The served models, for whoever listens to their lines."""
         return self._models
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether it fires no more."""
+        return self._is_draining
+
     def start(self) -> None:
         """Begin to form batches."""
         self._thread.start()

@@ -19,7 +19,7 @@ from workers.settings import Settings
 from workers.stage_task import PoolRuntime, parse_message
 from workers.wiring import models_dir
 
-LISTEN_S = 5.0
+LISTEN_S = 2.0
 HEAR_AGAIN_S = 0.5
 DRAIN_S = 20.0
 RINGS_AT_ONCE = 2
@@ -41,12 +41,12 @@ def register(app: Celery, former: Former) -> None:
 def listen(former: Former, client: "redis.Redis") -> None:
     """Wake the former whenever cases join a line; survives a Redis that comes and goes."""
     by_channel = {model.line.channel: model for model in former.lines}
-    while True:
+    while not former.is_draining:
         try:
             with _subscription(client) as channel:
                 channel.subscribe(*by_channel)
                 former.wake()
-                while True:
+                while not former.is_draining:
                     message = channel.get_message(timeout=LISTEN_S)
                     if message is not None:
                         former.wake(by_channel[message["channel"]], int(message["data"]))

@@ -91,7 +91,7 @@ def _cases() -> None:
         sa.Column("published_at", MOMENT, nullable=False),
         sa.Column("due_at", MOMENT, nullable=False),
     )
-    op.create_index("cases_queued", "cases", ["state", "publish_no"], postgresql_where=sa.text("ended_at IS NULL"))
+    op.create_index("cases_open", "cases", ["id"], postgresql_where=sa.text("ended_at IS NULL"))
     op.create_index("cases_of_tenant", "cases", ["tenant_id", "id"])
 
 

@@ -65,7 +65,7 @@ def test_partial_indexes_leave_out_what_the_code_says(empty_url: str) -> None:
     with inspected(empty_url) as connection:
         rows = connection.execute(text("SELECT indexname, indexdef FROM pg_indexes WHERE indexdef LIKE '%WHERE%'")).all()
     predicates = {row.indexname: row.indexdef.partition(" WHERE ")[2] for row in rows}
-    assert predicates == {"cases_queued": "(ended_at IS NULL)", "deliveries_due": "(state = 'pending'::text)"}
+    assert predicates == {"cases_open": "(ended_at IS NULL)", "deliveries_due": "(state = 'pending'::text)"}
 
 
 def test_the_tables_that_change_all_the_time_leave_room_for_it(empty_url: str) -> None:
