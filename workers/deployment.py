@@ -22,7 +22,7 @@ from workers.embedded.process import EmbeddedServer
 from workers.embedded.state import StateFolder
 from workers.embedded.valkey import EmbeddedValkey
 from workers.gateway.keys import SCOPES, hash_key, new_key_text
-from workers.settings import Settings, bare_environment
+from workers.settings import INFERENCE_VARIABLES, Settings, bare_environment
 from workers.supervisor import DOORS, WORKERS, ProcessSpec, ProcessState, Supervisor, server_spec
 from workers.wiring import public_url, secret_of
 
@@ -148,6 +148,8 @@ def _spec(settings: Settings, name: str, module: str, ready: Path, order: int) -
     ready_file = ready / name
     mine = settings.model_copy(update={"ready_file": ready_file})
     environment = bare_environment() | mine.as_environment() | {"PROMETHEUS_MULTIPROC_DIR": str(settings.metrics_dir)}
+    if module == "workers.inference":
+        environment |= INFERENCE_VARIABLES
     return ProcessSpec(
         name=name,
         argv=(sys.executable, "-m", module),

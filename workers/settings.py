@@ -157,11 +157,14 @@ TUNED_VARIABLES = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     # Images come and go many times a second: memory that is given back to the kernel each time is faulted in again, page by page.
-    "MALLOC_MMAP_THRESHOLD_": str(64 * MIB),
-    "MALLOC_TRIM_THRESHOLD_": str(128 * MIB),
+    "MALLOC_MMAP_THRESHOLD_": str(4 * MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(24 * MIB),
     "MALLOC_ARENA_MAX": "2",
     "PYTHONUNBUFFERED": "1",
 }
+
+# A batch's layers are tens of megabytes each; the next batch needs the same again.
+INFERENCE_VARIABLES = {"MALLOC_MMAP_THRESHOLD_": str(64 * MIB), "MALLOC_TRIM_THRESHOLD_": str(512 * MIB)}
 
 
 def bare_environment() -> dict[str, str]:

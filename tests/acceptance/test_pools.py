@@ -159,7 +159,8 @@ def test_no_message_exceeds_a_kilobyte_or_holds_an_array(burst: Burst) -> None:
     published = [command for command in burst.commands if command.startswith("LPUSH ")]
     bodies = [base64.b64decode(found[1]) for command in published if (found := _BODY.search(command))]
 
-    assert len(bodies) == len(published) >= 3 * len(burst.cases)
+    # One for intake and one for reporting a case; a line that is not empty is not rung again.
+    assert len(bodies) == len(published) > 2 * len(burst.cases)
     for body in bodies:
         positional, arguments, _ = json.loads(body)
         assert len(json.dumps(arguments)) <= MAX_ARGUMENT_BYTES

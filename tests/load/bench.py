@@ -32,6 +32,7 @@ from pipeline.dicom.phantom import PhantomStudy, phantom_instance
 from pipeline.imaging.phantom import phantom
 from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.seeded import write_seeded_model
+from workers.settings import INFERENCE_VARIABLES, TUNED_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 BAR = 0.55
@@ -75,7 +76,8 @@ def bare(model: Path, images: Path, *, batch: int, processes: int, seconds: floa
     """Run the bare loop in processes of its own."""
     command = [sys.executable, str(Path(__file__).with_name("bare_loop.py")), "--model", str(model), "--images", str(images)]
     command += ["--batch", str(batch), "--processes", str(processes), "--seconds", str(seconds)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    # The same tuning as our own processes have: the limit of the machine, not of a default.
+    environment = os.environ | TUNED_VARIABLES | INFERENCE_VARIABLES | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
