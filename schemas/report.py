@@ -78,7 +78,7 @@ class ImageReading(Frozen):
     fingerprint: str | None = None
     """SHA-256 of the model input."""
     artefacts: dict[str, str] = Field(default_factory=dict)
-    """Name (`overlay.png`, `probability.png`) to SHA-256 of its bytes; fetched below the case's address."""
+    """Name (`image-1/overlay.png`, `image-1/probability.png`) to SHA-256 of its bytes; fetched below the case's address."""
 
 
 class Algorithm(Frozen):

@@ -80,7 +80,6 @@ class Former:
         self._is_rung = False
         self._is_draining = False
         self._thread = threading.Thread(target=self._live, name="model", daemon=True)
-        self.last_turn_at = time.monotonic()
 
     @property
     def lines(self) -> Sequence[ServedModel]:
@@ -133,7 +132,6 @@ class Former:
 
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
-        self.last_turn_at = time.monotonic()
         try:
             chosen = self._choose(time.time())
             if isinstance(chosen, Chosen):

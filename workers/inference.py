@@ -10,6 +10,7 @@ from celery import Celery
 
 from pipeline import flow
 from pipeline.flow import Pool
+from pipeline.inference.card import BadModelFolder
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability.log import logger
 from workers.flower_events import FlowerEvents
@@ -80,6 +81,8 @@ def build(runtime: PoolRuntime, events: FlowerEvents) -> Former:
     registry = ModelRegistry(models_dir(settings), device=settings.device, threads=settings.torch_threads)
     registry.load()
     logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
+    if not registry.served:
+        raise BadModelFolder("no model folder passed its checks: the log names each and why", folder=str(models_dir(settings)))
     return Former(runtime, registry, news=events, on_death=lambda: os._exit(DEAD_MODEL_THREAD))
 
 

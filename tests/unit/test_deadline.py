@@ -1,0 +1,23 @@
+from datetime import datetime, timedelta
+
+import pytest
+
+from pipeline.deadline import Deadline, utc_now
+
+
+def test_a_deadline_is_the_budget_after_admission(noon: datetime) -> None:
+    assert Deadline.after(30, now=noon).at == noon + timedelta(seconds=30)
+
+
+def test_what_remains_turns_negative_once_it_has_passed(noon: datetime) -> None:
+    assert Deadline(noon).remaining_s(noon + timedelta(seconds=4)) == -4
+
+
+@pytest.mark.parametrize(("elapsed_s", "wanted_s", "bound_s"), [(0, 5, 5), (27, 5, 3), (31, 5, 0)])
+def test_a_wait_is_bounded_by_what_remains(noon: datetime, elapsed_s: float, wanted_s: float, bound_s: float) -> None:
+    deadline = Deadline.after(30, now=noon)
+    assert deadline.bound_s(wanted_s, now=noon + timedelta(seconds=elapsed_s)) == bound_s
+
+
+def test_the_clock_is_aware() -> None:
+    assert utc_now().utcoffset() == timedelta(0)

@@ -1,0 +1,39 @@
+"""The table of contents holds together: seven stages whose budgets fit the deadline."""
+
+import pytest
+
+from pipeline import flow
+from pipeline.flow import CELERY_POOLS, DEADLINE_S, REDO_RESERVE_S, STAGES, Pool, doorbell_of, stages_of
+
+
+def test_the_story_has_seven_stages_in_order() -> None:
+    assert [stage.name for stage in STAGES] == ["receive", "fetch", "preprocess", "infer", "postprocess", "report", "deliver"]
+
+
+def test_the_budgets_and_one_redo_fit_the_deadline() -> None:
+    assert sum(stage.budget_s for stage in STAGES) + REDO_RESERVE_S <= DEADLINE_S == 30
+
+
+def test_no_stage_may_take_longer_than_the_deadline() -> None:
+    assert all(stage.budget_s <= stage.limit_s < DEADLINE_S for stage in STAGES)
+
+
+def test_every_stage_belongs_to_one_pool() -> None:
+    assert [stage for pool in Pool for stage in stages_of(pool)] == list(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("pool", "task"),
+    [
+        (Pool.INTAKE, "intake.fetch"),
+        (Pool.INFERENCE, "inference.ring"),
+        (Pool.REPORTING, "reporting.postprocess"),
+        (Pool.DELIVERY, "delivery.deliver"),
+    ],
+)
+def test_a_pool_is_rung_by_the_name_of_its_first_stage(pool: Pool, task: str) -> None:
+    assert doorbell_of(pool) == task
+
+
+def test_the_gateway_is_no_celery_pool() -> None:
+    assert flow.RECEIVE.pool not in CELERY_POOLS
