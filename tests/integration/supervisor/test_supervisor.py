@@ -224,8 +224,11 @@ def test_to_watch_costs_nothing(tmp_path: Path) -> None:
 
 
 UP = """
-import sys
+import signal, sys
 from pathlib import Path
+# Whoever runs the tests in the background, or under nohup, has these ignored, and we would inherit that.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 from workers.supervisor import Line, ProcessSpec, Supervisor
 folder, code = Path(sys.argv[1]), sys.argv[2]
 spec = ProcessSpec(name="worker", argv=(sys.executable, "-S", "-c", code), env={}, ready=Line(), stop_grace_s=1000)
