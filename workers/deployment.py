@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from workers.embedded.valkey import EmbeddedValkey
 from workers.gateway.keys import SCOPES, hash_key, new_key_text
 from workers.settings import INFERENCE_VARIABLES, Settings, bare_environment
 from workers.supervisor import DOORS, WORKERS, ProcessSpec, ProcessState, Supervisor, server_spec
-from workers.wiring import public_url, secret_of
+from workers.wiring import public_url, secret_of, tensor_dir
 
 LOCAL_TENANT = "local"
 DRAIN_S = 20.0
@@ -52,7 +52,10 @@ def deployment(settings: Settings, progress: Progress) -> Iterator["Deployment"]
         if settings.redis_url is None:
             servers.append(EmbeddedValkey(state.valkey))
         specs = [server_spec(server) for server in servers]
+        for server in servers:
+            stack.callback(server.stop)
         settings = _completed(settings, state, servers)
+        stack.callback(_leave_no_empty_folder, tensor_dir(settings))
         specs += _process_specs(settings, state.folder("ready"))
         running = Deployment(settings, state.folder("logs"), {server.name for server in servers}, progress)
         supervisor = Supervisor(specs, log_folder=state.folder("logs"), on_change=running.on_change)
@@ -118,6 +121,12 @@ class Deployment:
         self.warnings = [each.sentence for each in found]
         migrate(database_url)
         self.access = _local_access(self.settings, database_url)
+
+
+def _leave_no_empty_folder(tensors: Path) -> None:
+    """What still waits in the store is found again at the next start; an empty folder in /dev/shm is litter."""
+    with suppress(OSError):
+        tensors.rmdir()
 
 
 def _completed(settings: Settings, state: StateFolder, servers: list[EmbeddedServer]) -> Settings:
