@@ -7,7 +7,6 @@ from celery import Celery
 
 from pipeline import flow
 from pipeline.callbacks.client import WebhookClient
-from pipeline.callbacks.destination import Destination
 from pipeline.deadline import utc_now
 from pipeline.errors import LedgerUnavailable
 from pipeline.flow import Pool
@@ -18,6 +17,7 @@ from pipeline.stages.deliver import OUTCOMES_THAT_DISABLE, deliver
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime
+from workers.wiring import webhook_policy
 
 
 def register(app: Celery, runtime: PoolRuntime, client: WebhookClient) -> None:
@@ -51,9 +51,8 @@ def deliver_one(runtime: PoolRuntime, client: WebhookClient, delivery_id: UUID) 
 def main() -> None:
     """Run the pool: `python -m workers.delivery`."""
     settings = Settings()
-    policy = Destination(allow_networks=settings.webhook_allow_networks, allow_http=settings.webhook_allow_http)
     with pool_runtime(Pool.DELIVERY, settings, connections=4) as runtime:
-        register(runtime.app, runtime, WebhookClient(policy))
+        register(runtime.app, runtime, WebhookClient(webhook_policy(settings)))
         serve(runtime, threads=settings.delivery_threads)
 
 

@@ -1,14 +1,18 @@
-"""Ringing a pool: one small JSON message after the commit that it speaks of."""
+"""Ringing a pool: one small JSON message after the commit that it speaks of; and a case's place in the waiting line."""
 
 import json
+import time
+from datetime import datetime
 from uuid import UUID
 
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from pipeline.batching.lanes import virtual_deadline
 from pipeline.flow import Pool, doorbell_of, stages_of
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Rung
+from pipeline.persistence.waiting_line import Waiting
 from schemas.message import StageMessage
 from workers.app import PRIORITY
 
@@ -36,6 +40,19 @@ def ring(app: Celery, pool: Pool, rung: Rung, *, traceparent: str | None = None)
     # The id says what the message is for: a second ring of the same attempt is the same task in Flower.
     task_id = f"{rung.case_id.hex}:{doorbell_of(pool).partition('.')[2]}:{rung.attempt}"
     _publish(app, pool, arguments, task_id=task_id, priority=PRIORITY[rung.lane])
+
+
+def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int) -> Waiting:
+    """Where a prepared case stands in its waiting line, whether intake or the sweeper brings it."""
+    return Waiting(
+        case_id=rung.case_id,
+        virtual_deadline=virtual_deadline(rung.lane, accepted_at=accepted_at.timestamp()),
+        deadline=rung.deadline_at.timestamp(),
+        ready_at=time.time(),
+        image_count=image_count,
+        lane=rung.lane.value,
+        publish_no=rung.publish_no,
+    )
 
 
 def ring_delivery(app: Celery, delivery_id: UUID) -> None:

@@ -1,12 +1,10 @@
 """The intake pool: fetch and preprocess, under one claim, then into the waiting line."""
 
-import time
 from typing import Any
 
 from celery import Celery
 
 from pipeline import flow
-from pipeline.batching.lanes import virtual_deadline
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.dicom.decoder import Decoder
@@ -15,11 +13,10 @@ from pipeline.errors import QueueUnavailable, StaleCompletion
 from pipeline.flow import Pool
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, Rung, hand_on
-from pipeline.persistence.waiting_line import Waiting
 from pipeline.stages.fetch import fetch
 from pipeline.stages.preprocess import PreprocessTools, preprocess
 from schemas.work import CaseWork, PreparedCase
-from workers.doorbell import ring
+from workers.doorbell import place_in_line, ring
 from workers.endings import free_tensors
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
@@ -70,17 +67,9 @@ def prepare(runtime: PoolRuntime, tools: PreprocessTools, case: Claimed, clock: 
 
 def _stand_in_line(services: Services, case: Claimed, prepared: PreparedCase, rung: Rung) -> bool:
     """Put the case in its line; say whether a ring is owed."""
-    waiting = Waiting(
-        case_id=case.case_id,
-        virtual_deadline=virtual_deadline(case.lane, accepted_at=case.accepted_at.timestamp()),
-        deadline=case.deadline_at.timestamp(),
-        ready_at=time.time(),
-        image_count=prepared.model_input.shape[0] if prepared.model_input else 0,
-        lane=case.lane.value,
-        publish_no=rung.publish_no,
-    )
+    image_count = prepared.model_input.shape[0] if prepared.model_input else 0
     try:
-        return services.line(prepared.model).join([waiting])
+        return services.line(prepared.model).join([place_in_line(rung, accepted_at=case.accepted_at, image_count=image_count)])
     except QueueUnavailable as error:
         # The ledger has it; the sweeper sees that the line does not.
         logger().warning("not_in_line", code=error.code)

@@ -6,10 +6,8 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-import redis
 from celery import Celery
 
-from pipeline.batching.lanes import virtual_deadline
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.errors import Quarantined, Superseded, Unavailable
@@ -19,9 +17,9 @@ from pipeline.observability.log import about_case, configure_logs, logger
 from pipeline.persistence.ledger import sweep
 from pipeline.persistence.ledger.claims import Rung, read_unclaimed
 from pipeline.persistence.ledger.deliveries import due_deliveries
-from pipeline.persistence.waiting_line import Waiting
+from pipeline.persistence.waiting_line import queue_errors
 from workers.app import make_app, unacked_hash
-from workers.doorbell import ring, ring_delivery
+from workers.doorbell import place_in_line, ring, ring_delivery
 from workers.endings import Ending, fail
 from workers.pool_process import say_ready
 from workers.settings import Settings
@@ -95,7 +93,7 @@ class Sweeper:
             line = self._services.line(model)
             of_model = {case.rung.case_id: case for case in waiting if case.model == model}
             lost = [of_model[case_id] for case_id in line.missing(list(of_model))]
-            was_empty = line.join(_rejoining(case) for case in lost)
+            was_empty = line.join(place_in_line(case.rung, accepted_at=case.accepted_at, image_count=case.image_count) for case in lost)
             self._ring(Pool.INFERENCE, [case.rung for case in lost[:was_empty]], "not-in-line")
 
     def _quarantine(self, pool: Pool) -> None:
@@ -113,24 +111,19 @@ class Sweeper:
                 logger().error("case_quarantined", pool=pool.value, tries=case.tries)
 
     def _redis_was_replaced(self) -> bool:
-        try:
+        with queue_errors():
             incarnation = str(self._services.redis.info("server")["run_id"])
-        except redis.RedisError as error:
-            raise Unavailable("Redis did not answer", kind=type(error).__name__) from error
         was_replaced = self._incarnation not in (None, incarnation)
         self._incarnation = incarnation
         return was_replaced
 
     def _queue_is_empty(self, pool: Pool) -> bool:
         """Nothing queued in any priority and nothing in a worker's hands."""
-        try:
-            with self._services.redis.pipeline(transaction=False) as pipe:
-                for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
-                    pipe.llen(pool.value + step)
-                pipe.hlen(unacked_hash(pool))
-                return not any(pipe.execute())
-        except redis.RedisError as error:
-            raise Unavailable("Redis did not answer", kind=type(error).__name__) from error
+        with queue_errors(), self._services.redis.pipeline(transaction=False) as pipe:
+            for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
+                pipe.llen(pool.value + step)
+            pipe.hlen(unacked_hash(pool))
+            return not any(pipe.execute())
 
     def _show(self, counts: Sequence[tuple[str, int, float]]) -> None:
         open_now = {state: (count, oldest_s) for state, count, oldest_s in counts}
@@ -148,18 +141,6 @@ class Sweeper:
         if now - self._purged_at >= PURGE_EVERY_S:
             self._purged_at = now
             sweep.purge_keys(self._services.ledger, older_than_hours=KEYS_KEPT_HOURS)
-
-
-def _rejoining(case: sweep.AwaitsInference) -> Waiting:
-    return Waiting(
-        case_id=case.rung.case_id,
-        virtual_deadline=virtual_deadline(case.rung.lane, accepted_at=case.accepted_at.timestamp()),
-        deadline=case.rung.deadline_at.timestamp(),
-        ready_at=time.time(),
-        image_count=case.image_count,
-        lane=case.rung.lane.value,
-        publish_no=case.rung.publish_no,
-    )
 
 
 def main() -> None:

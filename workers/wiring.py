@@ -10,6 +10,7 @@ from pathlib import Path
 
 import redis
 
+from pipeline.callbacks.destination import Destination
 from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
 from pipeline.persistence.uploads import NamedSource, ObjectPlace
@@ -69,6 +70,11 @@ def uploads_url(settings: Settings) -> str:
 def public_url(settings: Settings) -> str:
     """The HTTP door as callers reach it."""
     return settings.public_url or f"http://{settings.gateway_host}:{settings.gateway_port}"
+
+
+def webhook_policy(settings: Settings) -> Destination:
+    """Where callbacks may go: one rule for the door that registers endpoints and the pool that delivers."""
+    return Destination(allow_networks=settings.webhook_allow_networks, allow_http=settings.webhook_allow_http)
 
 
 def secret_of(settings: Settings, name: str) -> str:

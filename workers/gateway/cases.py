@@ -177,10 +177,7 @@ def _has_answer(row: Row[Any]) -> bool:
 @router.get("/{case_id}/result", summary="Read a result")
 async def show_result(case_id: CaseId, key: Reader, door: Place, version: Annotated[int | None, Query(ge=1)] = None) -> Response:
     """Read the newest result, or the version that is asked for, exactly as it was written."""
-    row = await run_in_threadpool(read_result, door.services.ledger, case_id, tenant_id=key.tenant_id, version=version)
-    if row is None:
-        await _require_case(door, key, case_id)
-        raise Refused("result-not-ready", case_id=public_id("case", case_id))
+    row = await _require_result(door, key, case_id, version)
     headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
     return Response(row.body, media_type="application/json", headers=headers)
 
@@ -205,10 +202,7 @@ async def show_probability(case_id: CaseId, key: Reader, door: Place, asked: Ann
 
 
 async def _picture(door: Door, key: ApiKey, case_id: UUID, asked: Picture, name: str) -> Response:
-    row = await run_in_threadpool(read_result, door.services.ledger, case_id, tenant_id=key.tenant_id, version=asked.version)
-    if row is None:
-        await _require_case(door, key, case_id)
-        raise Refused("result-not-ready", case_id=public_id("case", case_id))
+    row = await _require_result(door, key, case_id, asked.version)
     data = await run_in_threadpool(door.services.uploads.find, f"{case_id.hex}/results/{row.version}/image-{asked.image}/{name}")
     if data is None:
         raise Refused("not-found", "this result has no such picture: the image was not read")
@@ -303,6 +297,14 @@ async def withdraw(case_id: CaseId, key: Writer, door: Place) -> Response:
             continue  # it moved between our reading and our writing
         return _json(case_view(await _require_case(door, key, case_id)), status=202)
     raise Refused("case-moved", case_id=public_id("case", case_id))
+
+
+async def _require_result(door: Door, key: ApiKey, case_id: UUID, version: int | None) -> Row[Any]:
+    row = await run_in_threadpool(read_result, door.services.ledger, case_id, tenant_id=key.tenant_id, version=version)
+    if row is None:
+        await _require_case(door, key, case_id)
+        raise Refused("result-not-ready", case_id=public_id("case", case_id))
+    return row
 
 
 async def _require_case(door: Door, key: ApiKey, case_id: UUID) -> Row[Any]:

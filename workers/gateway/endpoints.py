@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.concurrency import run_in_threadpool
 from uuid6 import uuid7
 
-from pipeline.callbacks.destination import Destination, ForbiddenDestination, NameNotResolved
+from pipeline.callbacks.destination import ForbiddenDestination, NameNotResolved
 from pipeline.callbacks.signature import new_secret
 from pipeline.persistence.ledger.deliveries import Endpoint, add_endpoint, disable_endpoint, find_endpoint
 from schemas.api import EndpointRequest, EndpointView
@@ -15,6 +15,7 @@ from schemas.identifiers import parse_public_id, public_id
 from workers.gateway.door import Door, at_the_door
 from workers.gateway.keys import WebhookOwner
 from workers.gateway.problems import Refused
+from workers.wiring import webhook_policy
 
 router = APIRouter(prefix="/v1/webhook-endpoints", tags=["webhooks"])
 LOOK_UP_S = 3.0
@@ -24,8 +25,7 @@ Place = Annotated[Door, Depends(at_the_door)]
 @router.post("", status_code=201, response_model=EndpointView, summary="Add an endpoint")
 async def add(asked: EndpointRequest, key: WebhookOwner, door: Place) -> EndpointView:
     """Store an address that may be told, and show its signing secret once (Standard Webhooks)."""
-    settings = door.services.settings
-    policy = Destination(allow_networks=settings.webhook_allow_networks, allow_http=settings.webhook_allow_http)
+    policy = webhook_policy(door.services.settings)
     try:
         # Checked again before every delivery: a name may point elsewhere by then.
         await run_in_threadpool(policy.admit, asked.url, timeout_s=LOOK_UP_S)
