@@ -224,7 +224,9 @@ def running_deployment(**settings: str) -> Iterator[Deployment]:
         assert status == 0, (folder / "up.log").read_text()
     finally:
         shutil.rmtree(folder)
-        shutil.rmtree(tensors)
+        # Gone by now, where no tensor was left in it.
+        if tensors.exists():
+            shutil.rmtree(tensors)
 
 
 def _access(state: Path, process: psutil.Popen, log: Path) -> Access:
