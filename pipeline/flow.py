@@ -63,8 +63,10 @@ def stages_of(pool: Pool) -> tuple[Stage, ...]:
 
 
 def doorbell_of(pool: Pool) -> str:
-    """The Celery task that rings this pool: `<pool>.<its first stage>`.
+    """The Celery task that rings this pool. A ring is for all cases that became ready together; a delivery stands for itself."""
+    return case_task_of(pool) if pool is Pool.DELIVERY else f"{pool.value}.ring"
 
-    Inference is rung for its whole line, not for a case; a case's own time there is shown as `inference.infer`.
-    """
-    return "inference.ring" if pool is Pool.INFERENCE else f"{pool.value}.{stages_of(pool)[0].name}"
+
+def case_task_of(pool: Pool) -> str:
+    """The task by which an operator sees one case in this pool: `<pool>.<its first stage>`."""
+    return f"{pool.value}.{stages_of(pool)[0].name}"

@@ -7,18 +7,19 @@ from pydantic import AwareDatetime, Field
 
 from schemas.frozen import Frozen
 
+MOST_CASES = 8
+"""Cases that one doorbell may name: enough to share a claim and a commit, few enough for a kilobyte."""
+
 
 class StageMessage(Frozen):
-    """A doorbell: this case has work for this stage. The ledger knows the rest."""
+    """A doorbell: these cases have work for this stage. The ledger knows the rest."""
 
     schema_version: Literal[1] = 1
-    case_id: UUID
+    case_ids: tuple[UUID, ...] = Field(min_length=1, max_length=MOST_CASES)
+    """Cases of one lane that became ready in one commit; one case where no other came with it."""
     stage: str = Field(max_length=32)
     """The first stage of the pool that is rung."""
-    attempt: int = Field(ge=0)
-    """The ledger's attempt when the bell was rung."""
     publish_no: int = Field(ge=0)
-    """Counts every doorbell of the deployment; tells an overtaken message from a waiting one."""
+    """Counts every doorbell of the deployment; tells an overtaken message from a waiting one. The highest of the cases'."""
     deadline_at: AwareDatetime
-    traceparent: str | None = Field(default=None, max_length=64)
-    """W3C trace context."""
+    """The earliest of the cases'."""

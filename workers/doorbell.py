@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -9,37 +11,37 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from pipeline.batching.lanes import virtual_deadline
-from pipeline.flow import Pool, doorbell_of, stages_of
+from pipeline.flow import Lane, Pool, doorbell_of, stages_of
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Rung
 from pipeline.persistence.waiting_line import Waiting
-from schemas.message import StageMessage
+from schemas.message import MOST_CASES, StageMessage
 from workers.app import PRIORITY
 
-MAX_ARGUMENT_BYTES = 1_000
-"""A handle fits; a tensor does not."""
+
+def ring(app: Celery, pool: Pool, rungs: Iterable[Rung]) -> None:
+    """Publish the doorbells of cases that became ready together: one for each lane and `MOST_CASES` of them.
+
+    A failure is only logged: the rows stand, and the sweeper rings again.
+    """
+    by_lane: defaultdict[Lane, list[Rung]] = defaultdict(list)
+    for rung in rungs:
+        by_lane[rung.lane].append(rung)
+    for of_lane in by_lane.values():
+        for first in range(0, len(of_lane), MOST_CASES):
+            _ring_group(app, pool, of_lane[first : first + MOST_CASES])
 
 
-class MessageTooLarge(ValueError):
-    """Somebody tried to send more than a doorbell."""
-
-
-def ring(app: Celery, pool: Pool, rung: Rung, *, traceparent: str | None = None) -> None:
-    """Publish a case's doorbell. A failure is only logged: the row stands, and the sweeper rings again."""
+def _ring_group(app: Celery, pool: Pool, group: Sequence[Rung]) -> None:
     message = StageMessage(
-        case_id=rung.case_id,
+        case_ids=tuple(rung.case_id for rung in group),
         stage=stages_of(pool)[0].name,
-        attempt=rung.attempt,
-        publish_no=rung.publish_no,
-        deadline_at=rung.deadline_at,
-        traceparent=traceparent,
+        publish_no=max(rung.publish_no for rung in group),
+        deadline_at=min(rung.deadline_at for rung in group),
     )
-    arguments = message.model_dump(mode="json", exclude_none=True)
-    if len(json.dumps(arguments)) > MAX_ARGUMENT_BYTES:
-        raise MessageTooLarge("a doorbell carries ids, never data")
     # The id says what the message is for: a second ring of the same attempt is the same task in Flower.
-    task_id = f"{rung.case_id.hex}:{doorbell_of(pool).partition('.')[2]}:{rung.attempt}"
-    _publish(app, pool, arguments, task_id=task_id, priority=PRIORITY[rung.lane])
+    task_id = f"{group[0].case_id.hex}:ring-{message.stage}:{group[0].attempt}"
+    _publish(app, pool, message.model_dump(mode="json"), task_id=task_id, priority=PRIORITY[group[0].lane])
 
 
 def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int) -> Waiting:
@@ -62,6 +64,15 @@ def ring_delivery(app: Celery, delivery_id: UUID) -> None:
 
 def _publish(app: Celery, pool: Pool, arguments: dict[str, object], *, task_id: str, priority: int) -> None:
     try:
-        app.send_task(doorbell_of(pool), kwargs=arguments, task_id=task_id, queue=pool.value, priority=priority)
+        app.send_task(
+            doorbell_of(pool),
+            kwargs=arguments,
+            task_id=task_id,
+            queue=pool.value,
+            priority=priority,
+            # What Flower shows of the message. Celery would make a careful copy of the arguments for it.
+            argsrepr="()",
+            kwargsrepr=json.dumps(arguments),
+        )
     except OperationalError as error:
         logger().warning("doorbell_not_rung", pool=pool.value, kind=type(error).__name__)

@@ -1,5 +1,6 @@
 """How a case ends from a process's point of view: the ledger's end, its callback's doorbell, and what is freed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,7 @@ from pipeline.flow import Lane
 from pipeline.observability import metrics
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, read_unclaimed
-from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership, cancel_case, complete_case, fail_case
+from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, Ownership, cancel_case, complete_cases, fail_case
 from schemas.report import Report
 from schemas.webhook import CaseEventType
 from schemas.work import CaseWork
@@ -33,22 +34,36 @@ class Ending:
     timeline: dict[str, Any]
 
 
-def complete(app: Celery, services: Services, ending: Ending, report: Report) -> None:
-    """Write a case's result, tell its endpoint, free its tensors.
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A case whose report is written, under the claim that it is written by."""
 
-    Raises
-    ------
-    StaleCompletion
-        The claim has passed on: nothing was written, nothing freed.
+    case: Claimed
+    report: Report
+    timeline: dict[str, Any]
+
+
+def complete(app: Celery, services: Services, reported: Sequence[Reported]) -> set[UUID]:
+    """Write cases' results in one commit, tell their endpoints, free their tensors; return those whose claim still stood.
+
+    Of the others nothing was written and nothing freed.
     """
-    case = ending.case
+    completions = {each.case.case_id: _completion(services, each) for each in reported}
+    stood = complete_cases(services.ledger, list(completions.values()), left=CaseState.POSTPROCESSING, worker=services.worker)
+    for each in reported:
+        if each.case.case_id in stood:
+            _after(app, services, each.case, completions[each.case.case_id].callback, outcome=each.report.outcome)
+    return stood
+
+
+def _completion(services: Services, reported: Reported) -> Completion:
+    case, report = reported.case, reported.report
     facts = CaseFacts(
         case.case_id, "completed", case.lane, report.version, case.client_reference, result_kind=report.kind, outcome=report.outcome
     )
     callback = callback_for(services, case.endpoint_id, "case.completed" if report.kind == "final" else "case.amended", facts)
     answer = Answer(report.version, report.kind, report.outcome, report.model_dump_json())
-    complete_case(services.ledger, _owner(services, ending), answer, timeline=ending.timeline, callback=callback)
-    _after(app, services, ending, callback, outcome=report.outcome)
+    return Completion(case.case_id, case.attempt, answer, reported.timeline, callback)
 
 
 def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError) -> None:
@@ -64,8 +79,9 @@ def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError
     failure = {"code": error.code, "title": error.title, "advice": error.advice, "facts": facts_of_error}
     facts = CaseFacts(case.case_id, "failed", case.lane, case.result_version, case.client_reference)
     callback = callback_for(services, case.endpoint_id, "case.failed", facts)
-    fail_case(services.ledger, _owner(services, ending), failure, timeline=ending.timeline, callback=callback)
-    _after(app, services, ending, callback, outcome="failed")
+    owner = Ownership(case.case_id, case.attempt, ending.left, services.worker)
+    fail_case(services.ledger, owner, failure, timeline=ending.timeline, callback=callback)
+    _after(app, services, case, callback, outcome="failed")
 
 
 def cancel(app: Celery, services: Services, row: Row[Any]) -> None:
@@ -111,12 +127,8 @@ def callback_for(services: Services, endpoint_id: UUID | None, event_type: CaseE
     return Callback(event_id=UUID(bytes=uuid7().bytes), endpoint_id=endpoint_id, event_type=event_type, body=body.decode())
 
 
-def _owner(services: Services, ending: Ending) -> Ownership:
-    return Ownership(ending.case.case_id, ending.case.attempt, ending.left, services.worker)
-
-
-def _after(app: Celery, services: Services, ending: Ending, callback: Callback | None, *, outcome: str) -> None:
-    case, now = ending.case, utc_now()
+def _after(app: Celery, services: Services, case: Claimed, callback: Callback | None, *, outcome: str) -> None:
+    now = utc_now()
     metrics.CASE_SECONDS.labels(case.lane.value, outcome).observe((now - case.accepted_at).total_seconds())
     if now > case.deadline_at:
         metrics.CASES_LATE.labels(case.lane.value).inc()

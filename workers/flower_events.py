@@ -1,53 +1,51 @@
-"""Shows Flower what the model thread does: each case's time in inference, and each batch, as tasks.
+"""Shows Flower each case in each pool, and each batch, as tasks.
 
-They are sent as the events of ordinary tasks, by the dispatcher's public interface; no message stands behind them.
+A doorbell may be for several cases, and a batch is for no doorbell at all. So their times are sent as the events of ordinary
+tasks, by the dispatcher's public interface; no message stands behind them.
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pipeline.flow import INFER, Pool
+from pipeline.flow import Pool, case_task_of, stages_of
 from pipeline.persistence.ledger.claims import Claimed
-from pipeline.persistence.waiting_line import Waiting
-from pipeline.stages.infer import BatchResult
-from schemas.message import StageMessage
 
-CASE_TASK = f"{Pool.INFERENCE.value}.{INFER.name}"
 BATCH_TASK = f"{Pool.INFERENCE.value}.batch"
 
 
-class FlowerEvents:
-    """`BatchNews` for Flower; silent until it is attached to a worker."""
+class TaskEvents:
+    """The events of one worker process; silent until they are attached to it."""
 
     def __init__(self) -> None:
         self._consumer: Any = None
-        self._begun: dict[str, float] = {}
 
     def attach(self, consumer: Any) -> None:
         """Use the worker's own event dispatcher from now on."""
         self._consumer = consumer
 
-    def started(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], waiting: Sequence[Waiting]) -> None:
-        """Show a batch and its cases as begun; a case was received when it joined the line."""
-        self._begun[batch_id] = time.monotonic()
-        places = {place.case_id: place for place in waiting}
-        for case in cases:
-            place = places[case.case_id]
-            self._send("task-received", _case_task(case), timestamp=place.ready_at, name=CASE_TASK, kwargs=_arguments(case, place))
-            self._send("task-started", _case_task(case))
+    def began(self, case: Claimed, pool: Pool, *, received_at: float | None = None) -> None:
+        """Show that a case's work in a pool begins; `received_at` (Unix seconds) is when it came there, if not now."""
+        arguments = {"case_id": str(case.case_id), "attempt": case.attempt, "deadline_at": case.deadline_at.isoformat()}
+        name, task_id = case_task_of(pool), _case_task_id(case, pool)
+        self._send("task-received", task_id, timestamp=received_at or time.time(), name=name, kwargs=json.dumps(arguments))
+        self._send("task-started", task_id)
+
+    def ended(self, case: Claimed, pool: Pool, *, runtime_s: float, code: str | None = None) -> None:
+        """Show that it is over: done, or with a code."""
+        if code is None:
+            self._send("task-succeeded", _case_task_id(case, pool), result="", runtime=runtime_s)
+        else:
+            self._send("task-failed", _case_task_id(case, pool), exception=code, traceback="")
+
+    def batch_began(self, batch_id: str, facts: Mapping[str, object]) -> None:
+        """Show that a batch has fired."""
         self._send("task-received", batch_id, name=BATCH_TASK, kwargs=json.dumps(facts))
         self._send("task-started", batch_id)
 
-    def ended(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], result: BatchResult) -> None:
-        """Show them as done, or as failed with a code."""
-        runtime_s = time.monotonic() - self._begun.pop(batch_id)
-        for case in cases:
-            if error := result.failed.get(case.case_id):
-                self._send("task-failed", _case_task(case), exception=error.code, traceback="")
-            else:
-                self._send("task-succeeded", _case_task(case), result="", runtime=runtime_s)
+    def batch_ended(self, batch_id: str, facts: Mapping[str, object], *, runtime_s: float) -> None:
+        """Show that it is over."""
         self._send("task-succeeded", batch_id, result=json.dumps(facts), runtime=runtime_s)
 
     def _send(self, kind: str, task_id: str, **fields: object) -> None:
@@ -60,11 +58,5 @@ class FlowerEvents:
         dispatcher.send(kind, uuid=task_id, **fields)
 
 
-def _case_task(case: Claimed) -> str:
-    return f"{case.case_id.hex}:{INFER.name}:{case.attempt}"
-
-
-def _arguments(case: Claimed, place: Waiting) -> str:
-    return StageMessage(
-        case_id=case.case_id, stage=INFER.name, attempt=case.attempt, publish_no=place.publish_no, deadline_at=case.deadline_at
-    ).model_dump_json(exclude_none=True)
+def _case_task_id(case: Claimed, pool: Pool) -> str:
+    return f"{case.case_id.hex}:{stages_of(pool)[0].name}:{case.attempt}"

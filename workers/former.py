@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from uuid6 import uuid7
@@ -33,16 +33,6 @@ IDLE_LOOK_S = 1.0
 BUSY_MARGIN_S = 0.05
 
 
-class BatchNews(Protocol):
-    """Whoever shows the operator what the model thread does: Flower."""
-
-    def started(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], waiting: Sequence[Waiting]) -> None:
-        """A batch has fired with these cases."""
-
-    def ended(self, batch_id: str, facts: dict[str, object], cases: Sequence[Claimed], result: BatchResult) -> None:
-        """It is over; the result says which of them failed."""
-
-
 @dataclass(slots=True)
 class ServedModel:
     """One model's line and what is known of its cost and its arrivals."""
@@ -66,9 +56,9 @@ class Chosen:
 class Former:
     """The model thread of one inference process: it owns the device."""
 
-    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, news: BatchNews, on_death: Callable[[], None]) -> None:
+    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, on_death: Callable[[], None]) -> None:
         settings = runtime.services.settings
-        self._runtime, self._registry, self._news, self._on_death = runtime, registry, news, on_death
+        self._runtime, self._registry, self._on_death = runtime, registry, on_death
         self._device = settings.device
         self._name = runtime.services.worker
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
@@ -192,14 +182,12 @@ class Former:
             raise
         if len(claimed) < len(taken):
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
-        order = {case_id: place for place, case_id in enumerate(taken)}
-        return sorted(claimed, key=lambda case: order[case.case_id])
+        return claimed
 
     def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
         model, fire = chosen.model, chosen.fire
         firing = Firing(uuid7().hex, fire.reason, self._device, utc_now())
-        facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
-        self._news.started(firing.batch_id, {"model": model.reference, **facts}, cases, chosen.waiting)
+        self._show_begun(firing.batch_id, chosen, cases)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
@@ -210,7 +198,7 @@ class Former:
             self._hand_on(cases, result, clocks)
         if not result.failed:
             model.latency.learn(fire.image_count, result.forward_s)
-        self._news.ended(firing.batch_id, {"actual_ms": round(result.forward_s * 1000), "failed": len(result.failed)}, cases, result)
+        self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         self._observe(chosen, result, now)
 
     def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
@@ -222,8 +210,7 @@ class Former:
         ]
         if done:
             moved = hand_on(services.ledger, done, left=CaseState.INFERRING, entered=CaseState.AWAITING_REPORT, worker=services.worker)
-            for rung in moved:
-                ring(self._runtime.app, Pool.REPORTING, rung)
+            ring(self._runtime.app, Pool.REPORTING, moved)
             metrics.STALE_COMPLETIONS.labels(INFER.name).inc(len(done) - len(moved))
         for case in cases:
             if error := result.failed.get(case.case_id):
@@ -233,6 +220,22 @@ class Former:
                         end_with_failure(self._runtime, case, error, clocks[case.case_id])
                     elif isinstance(error, Unavailable):
                         put_back(self._runtime, case, error)
+
+    def _show_begun(self, batch_id: str, chosen: Chosen, cases: Sequence[Claimed]) -> None:
+        """Show the batch and its cases as tasks; a case was received when it joined the line."""
+        fire, events = chosen.fire, self._runtime.events
+        ready_at = {place.case_id: place.ready_at for place in chosen.waiting}
+        for case in cases:
+            events.began(case, Pool.INFERENCE, received_at=ready_at[case.case_id])
+        facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
+        events.batch_began(batch_id, {"model": chosen.model.reference, **facts})
+
+    def _show_ended(self, batch_id: str, cases: Sequence[Claimed], result: BatchResult, *, runtime_s: float) -> None:
+        events = self._runtime.events
+        for case in cases:
+            error = result.failed.get(case.case_id)
+            events.ended(case, Pool.INFERENCE, runtime_s=runtime_s, code=error.code if error else None)
+        events.batch_ended(batch_id, {"actual_ms": round(result.forward_s * 1000), "failed": len(result.failed)}, runtime_s=runtime_s)
 
     def _observe(self, chosen: Chosen, result: BatchResult, now: float) -> None:
         reference, fire = chosen.model.reference, chosen.fire

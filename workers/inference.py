@@ -13,7 +13,6 @@ from pipeline.flow import Pool
 from pipeline.inference.card import BadModelFolder
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability.log import logger
-from workers.flower_events import FlowerEvents
 from workers.former import Former
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
@@ -64,18 +63,17 @@ def main() -> None:
     """Run the pool: `python -m workers.inference`."""
     settings = Settings()
     with pool_runtime(Pool.INFERENCE, settings, connections=3) as runtime:
-        events = FlowerEvents()
-        former = build(runtime, events)
+        former = build(runtime)
         register(runtime.app, former)
         threading.Thread(target=listen, args=(former, runtime.services.redis), name="listener", daemon=True).start()
         former.start()
         try:
-            serve(runtime, threads=RINGS_AT_ONCE, on_ready=events.attach, on_stop=former.drain)
+            serve(runtime, threads=RINGS_AT_ONCE, on_stop=former.drain)
         finally:
             former.join(DRAIN_S)
 
 
-def build(runtime: PoolRuntime, events: FlowerEvents) -> Former:
+def build(runtime: PoolRuntime) -> Former:
     """Load the models and put the model thread together."""
     settings = runtime.services.settings
     registry = ModelRegistry(models_dir(settings), device=settings.device, threads=settings.torch_threads)
@@ -83,7 +81,7 @@ def build(runtime: PoolRuntime, events: FlowerEvents) -> Former:
     logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
     if not registry.served:
         raise BadModelFolder("no model folder passed its checks: the log names each and why", folder=str(models_dir(settings)))
-    return Former(runtime, registry, news=events, on_death=lambda: os._exit(DEAD_MODEL_THREAD))
+    return Former(runtime, registry, on_death=lambda: os._exit(DEAD_MODEL_THREAD))
 
 
 if __name__ == "__main__":

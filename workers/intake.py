@@ -1,6 +1,10 @@
 """The intake pool: fetch and preprocess, under one claim, then into the waiting line."""
 
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from celery import Celery
 
@@ -9,7 +13,7 @@ from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.dicom.decoder import Decoder
 from pipeline.dicom.instance import DecodeLimits
-from pipeline.errors import QueueUnavailable, StaleCompletion
+from pipeline.errors import QueueUnavailable
 from pipeline.flow import Pool
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, Rung, hand_on
@@ -24,56 +28,93 @@ from workers.stage_task import PoolRuntime, StageClock, run_stage
 from workers.wiring import Services
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A case after both stages."""
+
+    case: Claimed
+    prepared: PreparedCase
+    timeline: dict[str, Any]
+
+    @property
+    def entered(self) -> CaseState:
+        """Where it goes: a case without a single image for the model needs no inference."""
+        return CaseState.AWAITING_INFERENCE if self.prepared.model_input else CaseState.AWAITING_REPORT
+
+
+class IntakeWork:
+    """`PoolWork` of the intake pool."""
+
+    def __init__(self, runtime: PoolRuntime, tools: PreprocessTools) -> None:
+        self._runtime, self._tools = runtime, tools
+
+    def do(self, case: Claimed, clock: StageClock) -> Prepared:
+        """Fetch and preprocess one case."""
+        services = self._runtime.services
+        clock.enter(flow.FETCH.name)
+        fetched = fetch(case.input, uploads=services.uploads, sources=services.sources)
+        clock.enter(flow.PREPROCESS.name)
+        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=utc_now())
+        return Prepared(case, prepared, clock.finish())
+
+    def write(self, done: Sequence[Prepared]) -> set[UUID]:
+        """Hand cases on: into the waiting line, or past it to reporting. What a stale claim parked is freed."""
+        moved: set[UUID] = set()
+        for entered in (CaseState.AWAITING_INFERENCE, CaseState.AWAITING_REPORT):
+            if group := [each for each in done if each.entered is entered]:
+                moved |= self._hand_on(group, entered)
+        for each in done:
+            if each.case.case_id not in moved:
+                free_tensors(self._runtime.services, CaseWork(prepared=each.prepared))
+        return moved
+
+    def _hand_on(self, group: Sequence[Prepared], entered: CaseState) -> set[UUID]:
+        services = self._runtime.services
+        items = [
+            HandOn(each.case.case_id, each.case.attempt, {"prepared": each.prepared.model_dump(mode="json")}, each.timeline)
+            for each in group
+        ]
+        rungs = hand_on(services.ledger, items, left=CaseState.FETCHING, entered=entered, worker=services.worker)
+        if entered is CaseState.AWAITING_REPORT:
+            ring(self._runtime.app, Pool.REPORTING, rungs)
+        else:
+            by_case = {each.case.case_id: each for each in group}
+            ring(self._runtime.app, Pool.INFERENCE, _stand_in_line(services, [(by_case[rung.case_id], rung) for rung in rungs]))
+        return {rung.case_id for rung in rungs}
+
+
+def _stand_in_line(services: Services, moved: Sequence[tuple[Prepared, Rung]]) -> list[Rung]:
+    """Put cases in their models' lines; return one ring for each line that was empty."""
+    owed: list[Rung] = []
+    by_model: defaultdict[str, list[tuple[Prepared, Rung]]] = defaultdict(list)
+    for each, rung in moved:
+        by_model[each.prepared.model].append((each, rung))
+    for model, of_model in by_model.items():
+        places = [place_in_line(rung, accepted_at=each.case.accepted_at, image_count=_image_count(each)) for each, rung in of_model]
+        try:
+            if services.line(model).join(places):
+                owed.append(of_model[0][1])
+        except QueueUnavailable as error:
+            # The ledger has them; the sweeper sees that the line does not.
+            logger().warning("not_in_line", code=error.code, case_count=len(places))
+    return owed
+
+
+def _image_count(each: Prepared) -> int:
+    return each.prepared.model_input.shape[0] if each.prepared.model_input else 0
+
+
 def register(app: Celery, runtime: PoolRuntime, decoder: Decoder) -> None:
     """Give the pool its task."""
     services = runtime.services
     tools = PreprocessTools(decoder, services.cards, services.tensors, decode_timeout_s=services.settings.decode_timeout_s)
+    work = IntakeWork(runtime, tools)
 
-    def body(case: Claimed, clock: StageClock) -> None:
-        prepare(runtime, tools, case, clock)
+    def ring_intake(**message: Any) -> None:
+        """Fetch some cases' instances, make their model input, put them in line."""
+        run_stage(runtime, message, work)
 
-    def fetch_case(**message: Any) -> None:
-        """Fetch a case's instances, make its model input, put it in line."""
-        run_stage(runtime, message, body)
-
-    app.task(name=flow.doorbell_of(Pool.INTAKE))(fetch_case)
-
-
-def prepare(runtime: PoolRuntime, tools: PreprocessTools, case: Claimed, clock: StageClock) -> None:
-    """Do both stages for one claimed case and hand it on.
-
-    Raises
-    ------
-    StaleCompletion
-        The claim passed to another worker meanwhile; what we parked is freed.
-    """
-    services = runtime.services
-    clock.enter(flow.FETCH.name)
-    fetched = fetch(case.input, uploads=services.uploads, sources=services.sources)
-    clock.enter(flow.PREPROCESS.name)
-    prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=tools, now=utc_now())
-    entered = CaseState.AWAITING_INFERENCE if prepared.model_input else CaseState.AWAITING_REPORT
-    done = HandOn(case.case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, clock.finish())
-    moved = hand_on(services.ledger, [done], left=CaseState.FETCHING, entered=entered, worker=services.worker)
-    if not moved:
-        free_tensors(services, CaseWork(prepared=prepared))
-        raise StaleCompletion("the claim passed on while the case was prepared", attempt=case.attempt)
-    if entered is CaseState.AWAITING_INFERENCE:
-        if _stand_in_line(services, case, prepared, moved[0]):
-            ring(runtime.app, Pool.INFERENCE, moved[0])
-    else:
-        ring(runtime.app, Pool.REPORTING, moved[0])
-
-
-def _stand_in_line(services: Services, case: Claimed, prepared: PreparedCase, rung: Rung) -> bool:
-    """Put the case in its line; say whether a ring is owed."""
-    image_count = prepared.model_input.shape[0] if prepared.model_input else 0
-    try:
-        return services.line(prepared.model).join([place_in_line(rung, accepted_at=case.accepted_at, image_count=image_count)])
-    except QueueUnavailable as error:
-        # The ledger has it; the sweeper sees that the line does not.
-        logger().warning("not_in_line", code=error.code)
-        return False
+    app.task(name=flow.doorbell_of(Pool.INTAKE))(ring_intake)
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ from celery.signals import worker_ready, worker_shutting_down
 from pipeline.flow import Pool
 from pipeline.observability.log import configure_logs, logger
 from workers.app import make_app
+from workers.flower_events import TaskEvents
+from workers.group import Watch
 from workers.leases import LeaseKeeper
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime
@@ -35,24 +37,22 @@ def pool_runtime(pool: Pool, settings: Settings, *, connections: int) -> Iterato
     """Build what the tasks of this process share, and close it at the end."""
     configure_logs(level=settings.log_level, style=settings.log_format, process=pool.value)
     with open_services(settings, role=pool.value, connections=connections) as services:
-        leases = LeaseKeeper(services.ledger)
+        leases, watch = LeaseKeeper(services.ledger), Watch()
         try:
-            yield PoolRuntime(pool, make_app(settings, pool), services, leases)
+            yield PoolRuntime(pool, make_app(settings, pool), services, leases, watch, TaskEvents())
         finally:
+            watch.close()
             leases.close()
 
 
-def serve(
-    runtime: PoolRuntime, *, threads: int, on_ready: Callable[[object], None] | None = None, on_stop: Callable[[], None] | None = None
-) -> None:
+def serve(runtime: PoolRuntime, *, threads: int, on_stop: Callable[[], None] | None = None) -> None:
     """Run the Celery worker until it is told to stop; SIGTERM finishes what was begun.
 
     Threads, never prefork: warm stops of a prefork pool stall, and CUDA does not survive a fork.
     """
 
     def ready(sender: object, **_: object) -> None:
-        if on_ready is not None:
-            on_ready(sender)
+        runtime.events.attach(sender)
         say_ready(runtime.services.settings)
         logger().info("pool_ready", pool=runtime.pool.value, threads=threads)
 

@@ -1,10 +1,11 @@
 """What is done round every stage: parse, claim, keep the lease, time it, hand on, and end what is expected."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from celery import Celery
 from pydantic import ValidationError
@@ -18,6 +19,8 @@ from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
 from schemas.message import StageMessage
 from workers.endings import Ending, fail
+from workers.flower_events import TaskEvents
+from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
 from workers.wiring import Services
 
@@ -25,8 +28,24 @@ RETRY_DELAY_S = 0.5
 """First wait after a failure that is not the input's fault; doubles with every try."""
 RETRY_DELAY_MAX_S = 5.0
 
-StageBody = Callable[[Claimed, "StageClock"], None]
-"""Does the pool's stages for one claimed case and writes their effect, guarded by the claim."""
+Done = TypeVar("Done")
+
+
+class PoolWork(Protocol[Done]):
+    """What one pool does: its stages for one case, and how the ledger learns of several that are finished."""
+
+    def do(self, case: Claimed, clock: "StageClock") -> Done:
+        """Do the pool's stages for one claimed case; nothing that others see is written yet."""
+
+    def write(self, done: Sequence[Done]) -> Collection[UUID]:
+        """Write finished cases in one commit, ring whoever is next; return those whose claim still stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished(Generic[Done]):
+    case: Claimed
+    clock: "StageClock"
+    done: Done
 
 
 class StageClock:
@@ -34,8 +53,14 @@ class StageClock:
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
+        self._made_at = time.monotonic()
         self._started: dict[str, tuple[datetime, float]] = {}
         self.timeline: dict[str, dict[str, str]] = {}
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the claim's work began."""
+        return time.monotonic() - self._made_at
 
     def enter(self, stage: str) -> None:
         """Note that a stage begins; the one before it ends."""
@@ -64,6 +89,8 @@ class PoolRuntime:
     app: Celery
     services: Services
     leases: LeaseKeeper
+    watch: Watch
+    events: TaskEvents
 
 
 def parse_message(arguments: dict[str, Any]) -> StageMessage | None:
@@ -75,54 +102,93 @@ def parse_message(arguments: dict[str, Any]) -> StageMessage | None:
         return None
 
 
-def run_stage(runtime: PoolRuntime, arguments: dict[str, Any], body: StageBody) -> None:
+def run_stage(runtime: PoolRuntime, arguments: dict[str, Any], work: PoolWork[Done]) -> None:
     """Answer one doorbell of a pool whose unit of work is one case."""
     message = parse_message(arguments)
     if message is None:
         return
-    stage = stages_of(runtime.pool)[0].name
-    with about_case(message.case_id, stage=stage):
-        try:
-            claimed = claim_cases(
-                runtime.services.ledger,
-                [message.case_id],
-                pool=runtime.pool,
-                worker=runtime.services.worker,
-                seen_no=message.publish_no,
-            )
-        except Unavailable as error:
-            # Unclaimed, so nothing is lost: the row is still queued and will be rung again.
-            logger().warning("claim_failed", code=error.code)
-            return
-        if not claimed:
-            metrics.DUPLICATES.labels(stage).inc()
-            return
-        _run_claimed(runtime, claimed[0], body)
+    try:
+        claimed = claim_cases(
+            runtime.services.ledger, message.case_ids, pool=runtime.pool, worker=runtime.services.worker, seen_no=message.publish_no
+        )
+    except Unavailable as error:
+        # Unclaimed, so nothing is lost: the rows are still queued and will be rung again.
+        logger().warning("claim_failed", code=error.code, case_count=len(message.case_ids))
+        return
+    if len(claimed) < len(message.case_ids):
+        metrics.DUPLICATES.labels(message.stage).inc(len(message.case_ids) - len(claimed))
+    if claimed:
+        _StageRun(runtime, work).run(claimed)
 
 
-def _run_claimed(runtime: PoolRuntime, case: Claimed, body: StageBody) -> None:
-    clock = StageClock(case.lane)
-    with runtime.leases.holding([(case.case_id, case.attempt)]):
-        outcome = "done"
+class _StageRun(Generic[Done]):
+    """The claimed cases of one doorbell, and how each of them ends."""
+
+    def __init__(self, runtime: PoolRuntime, work: PoolWork[Done]) -> None:
+        self._runtime, self._work = runtime, work
+        self._stage = stages_of(runtime.pool)[0].name
+
+    def run(self, cases: Sequence[Claimed]) -> None:
+        group: Group[_Finished[Done]] = Group(cases, self._do, self._write)
+        with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
+            if len(cases) == 1:
+                group.run()
+                return
+            with self._runtime.watch.over(group):
+                group.run()
+
+    def _do(self, case: Claimed) -> _Finished[Done] | None:
+        clock = StageClock(case.lane)
+        with about_case(case.case_id, stage=self._stage):
+            self._runtime.events.began(case, self._runtime.pool)
+            try:
+                return _Finished(case, clock, self._work.do(case, clock))
+            except RejectedInput as error:
+                if isinstance(error, IdentityMismatch):
+                    metrics.IDENTITY_MISMATCHES.labels(self._stage).inc()
+                end_with_failure(self._runtime, case, error, clock)
+                self._count(case, clock, "rejected", error.code)
+            except Unavailable as error:
+                put_back(self._runtime, case, error)
+                self._count(case, clock, "unavailable", error.code)
+            except (Exception, SystemExit) as error:  # the edge: Celery would exit on some of these
+                self._crashed(case, clock, error)
+            return None
+
+    def _write(self, finished: Sequence[_Finished[Done]]) -> None:
         try:
-            body(case, clock)
-        except RejectedInput as error:
-            outcome = "rejected"
-            if isinstance(error, IdentityMismatch):
-                metrics.IDENTITY_MISMATCHES.labels(stages_of(runtime.pool)[0].name).inc()
-            end_with_failure(runtime, case, error, clock)
-        except Superseded as error:
-            outcome = "superseded"
-            metrics.STALE_COMPLETIONS.labels(stages_of(runtime.pool)[0].name).inc()
-            logger().info("work_superseded", code=error.code)
+            stood = self._work.write([each.done for each in finished])
         except Unavailable as error:
-            outcome = "unavailable"
-            put_back(runtime, case, error)
-        except (Exception, SystemExit) as error:  # the edge: Celery would exit on some of these
-            outcome = "crashed"
-            logger().error("stage_crashed", exc_info=error)
-            put_back(runtime, case, Unavailable("the stage crashed"))
-        metrics.ATTEMPTS.labels(stages_of(runtime.pool)[0].name, outcome).inc()
+            for each in finished:
+                with about_case(each.case.case_id, stage=self._stage):
+                    put_back(self._runtime, each.case, error)
+                self._count(each.case, each.clock, "unavailable", error.code)
+            return
+        except (Exception, SystemExit) as error:
+            if len(finished) > 1:
+                # Whoever spoils the commit is found by itself; the others' results stand.
+                for each in finished:
+                    self._write([each])
+            else:
+                with about_case(finished[0].case.case_id, stage=self._stage):
+                    self._crashed(finished[0].case, finished[0].clock, error)
+            return
+        for each in finished:
+            if each.case.case_id in stood:
+                self._count(each.case, each.clock, "done")
+            else:
+                metrics.STALE_COMPLETIONS.labels(self._stage).inc()
+                logger().info("work_superseded", case_id=each.case.case_id.hex, stage=self._stage)
+                self._count(each.case, each.clock, "superseded", Superseded.code)
+
+    def _crashed(self, case: Claimed, clock: StageClock, error: BaseException) -> None:
+        logger().error("stage_crashed", exc_info=error)
+        put_back(self._runtime, case, Unavailable("the stage crashed"))
+        self._count(case, clock, "crashed", "crashed")
+
+    def _count(self, case: Claimed, clock: StageClock, outcome: str, code: str | None = None) -> None:
+        metrics.ATTEMPTS.labels(self._stage, outcome).inc()
+        self._runtime.events.ended(case, self._runtime.pool, runtime_s=clock.age_s, code=code)
 
 
 def end_with_failure(runtime: PoolRuntime, case: Claimed, error: RejectedInput, clock: StageClock) -> None:

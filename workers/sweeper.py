@@ -80,8 +80,7 @@ class Sweeper:
         self._mend_lines()
 
     def _ring(self, pool: Pool, rungs: list[Rung], cause: str) -> None:
-        for rung in rungs:
-            ring(self._app, pool, rung)
+        ring(self._app, pool, rungs)
         if rungs:
             metrics.MESSAGES_REPUBLISHED.labels(pool.value, cause).inc(len(rungs))
             logger().info("rung_again", pool=pool.value, cause=cause, count=len(rungs))

@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.imaging.arrays import ByteImage, FloatImage
+from pipeline.imaging.resample import resample
 from schemas.work import Placement
 
 SAME_SPACING: Final = 1e-3
@@ -50,7 +51,7 @@ def letterbox(display: ByteImage, side_px: int, *, spacing_mm: tuple[float, floa
     return framed, placement
 
 
-def undo_letterbox(values: ByteImage, placement: Placement) -> FloatImage:
+def undo_letterbox(values: ByteImage, placement: Placement, *, unit: float = 1.0) -> FloatImage:
     """Bring values on the model's square back to the grid of the source image.
 
     Parameters
@@ -59,16 +60,16 @@ def undo_letterbox(values: ByteImage, placement: Placement) -> FloatImage:
         (row, column), uint8, `placement.side_px` each.
     placement
         What `letterbox` returned for the image.
+    unit
+        The value that becomes 1.0.
 
     Returns
     -------
-    (row, column) of the source image, float32, in the range of `values`; bilinear, not rounded.
+    (row, column) of the source image, float32; bilinear, not rounded.
     """
     rows = slice(placement.top_px, placement.top_px + placement.rows_px)
     columns = slice(placement.left_px, placement.left_px + placement.columns_px)
-    cut = Image.fromarray(values[rows, columns].astype(np.float32))
-    grown = cut.resize((placement.source_columns_px, placement.source_rows_px), Image.Resampling.BILINEAR)
-    return np.asarray(grown, dtype=np.float32)
+    return resample(values[rows, columns], placement.source_rows_px, placement.source_columns_px, unit=unit)
 
 
 def _fitted(rows_px: int, columns_px: int, side_px: int, spacing_mm: tuple[float, float] | None) -> tuple[int, int]:

@@ -20,11 +20,8 @@ OUTLINE_RGB: Final = (230, 159, 0)
 
 OUTLINE = 255
 BLACK = 0
-GREY_COUNT = 252
-"""Palette entries below this one are greys, black first; the last entry is the outline."""
-
-TO_PALETTE: Final = ((np.arange(256) * (GREY_COUNT - 1) + 127) // 255).astype(np.uint8)
-"""Display value to palette entry."""
+WHITEST = 254
+"""The last grey. Palette entries below it are the display values themselves; this one stands for the two lightest, as white."""
 
 STRIP_LEVEL = 40
 """A grey that sets the footer apart from a black background."""
@@ -35,8 +32,7 @@ LINE_STEP_PX = 400
 
 
 def _palette() -> bytes:
-    greys = [round(entry * 255 / (GREY_COUNT - 1)) for entry in range(GREY_COUNT)]
-    colours = [(grey, grey, grey) for grey in greys] + [OUTLINE_RGB] * (256 - GREY_COUNT)
+    colours = [(grey, grey, grey) for grey in (*range(WHITEST), 255)] + [OUTLINE_RGB]
     return bytes(channel for colour in colours for channel in colour)
 
 
@@ -66,7 +62,7 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
     rows_px, columns_px = display.shape
     strip = _footer(f"{headline} {NOTICE} {model}", max(columns_px, MIN_WIDTH_PX))
     levels = np.zeros((rows_px + strip.shape[0], strip.shape[1]), dtype=np.uint8)
-    levels[:rows_px, :columns_px] = TO_PALETTE[display]
+    np.minimum(display, WHITEST, out=levels[:rows_px, :columns_px])
     levels[rows_px:] = strip
     _draw_outlines(levels[:rows_px, :columns_px], components)
     if components:
@@ -79,7 +75,7 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
 
 def probability_png(probability: FloatImage) -> bytes:
     """Write a map, (row, column), float32, 0 to 1, as an 8-bit grey PNG: 255 is certain."""
-    return write_png(np.rint(probability * 255).astype(np.uint8))
+    return write_png((probability * np.float32(255) + np.float32(0.5)).astype(np.uint8))
 
 
 def _draw_outlines(levels: ByteImage, components: tuple[Component, ...]) -> None:
@@ -132,7 +128,7 @@ def _footer(text: str, width_px: int) -> ByteImage:
     draw = ImageDraw.Draw(strip)
     for index, line in enumerate(lines):
         draw.text((margin_px, margin_px // 2 + index * line_px), line, fill=255, font=font)
-    levels: ByteImage = TO_PALETTE[np.asarray(strip)]
+    levels: ByteImage = np.minimum(np.asarray(strip), WHITEST)
     levels.setflags(write=False)
     return levels
 

@@ -33,7 +33,8 @@ def write_png(image: ByteImage, *, palette: bytes | None = None, level: int = RU
     """
     rows_px, columns_px = image.shape
     # Each row opens with its filter type: 0, none.
-    filtered = np.zeros((rows_px, columns_px + 1), dtype=np.uint8)
+    filtered = np.empty((rows_px, columns_px + 1), dtype=np.uint8)
+    filtered[:, 0] = 0
     filtered[:, 1:] = image
     deflate = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
     header = struct.pack(">IIBBBBB", columns_px, rows_px, 8, GREY if palette is None else INDEXED, 0, 0, 0)

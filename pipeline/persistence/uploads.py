@@ -5,6 +5,8 @@ Names are ours: nothing that a sender wrote becomes part of a path.
 
 import os
 import re
+from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,6 +18,16 @@ from pipeline.errors import SourceUnavailable, UploadMissing
 
 _OUR_KEY = re.compile(r"[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}")
 _NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+def received_key(case_id: UUID, number: int) -> str:
+    """Where a case's received instance of this number (from 0) is kept."""
+    return f"{case_id.hex}/received-{number:04d}.dcm"
+
+
+def picture_key(case_id: UUID, result_version: int, name: str) -> str:
+    """Where a picture of a result is kept; `name` as the report lists its artefacts, such as `image-1/overlay.png`."""
+    return f"{case_id.hex}/result-{result_version}-{name.replace('/', '-')}"
 
 
 class ObjectPlace:
@@ -33,21 +45,26 @@ class ObjectPlace:
         SourceUnavailable
             The place is away or full.
         """
-        path = self._path(key)
+        self.write_all({key: data})
+
+    def write_all(self, objects: Mapping[str, bytes]) -> None:
+        """Keep several objects, each as `write` does; objects of one folder share its way to the disk.
+
+        Raises
+        ------
+        SourceUnavailable
+            The place is away or full; some of them may have been kept.
+        """
+        paths = {self._path(key): data for key, data in objects.items()}
         try:
-            folder = path.rpartition("/")[0]
-            self._files.makedirs(folder, exist_ok=True)
-            # Readers see the whole object or none of it, also while two writers have the same key.
-            temporary = f"{path}.{uuid4().hex}.part"
-            with self._files.open(temporary, "wb") as file:
-                file.write(data)
-                if self._is_local():
-                    file.flush()
-                    os.fsync(file.fileno())
-            if self._is_local():
-                Path(temporary).replace(path)
-                _sync_folder(folder)
-            else:
+            if isinstance(self._files, LocalFileSystem):
+                _write_local(paths)
+                return
+            for path, data in paths.items():
+                self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+                # Readers see the whole object or none of it, also while two writers have the same key.
+                temporary = _passing_name(path)
+                self._files.pipe_file(temporary, data)
                 self._files.mv(temporary, path)
         except OSError as error:
             raise SourceUnavailable("the object could not be written", kind=type(error).__name__) from error
@@ -91,9 +108,6 @@ class ObjectPlace:
             raise UploadMissing("not a key of this store")
         return f"{self._root}/{key}"
 
-    def _is_local(self) -> bool:
-        return isinstance(self._files, LocalFileSystem)
-
 
 class NamedSource:
     """A read-only place that the operator configured by name; clients name objects below it.
@@ -130,7 +144,39 @@ class NamedSource:
         return data
 
 
-def _sync_folder(folder: str) -> None:
+def _passing_name(path: str) -> str:
+    return f"{path}.{uuid4().hex}.part"
+
+
+def _write_local(files: Mapping[str, bytes]) -> None:
+    """Write files under passing names, bring them to the disk, then give them their names, and bring those to the disk."""
+    folders = {Path(path).parent for path in files}
+    for folder in folders:
+        _make_folder(folder)
+    for path, data in files.items():
+        temporary = Path(_passing_name(path))
+        with temporary.open("wb", buffering=0) as file:
+            _write_all(file, memoryview(data))
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    for folder in folders:
+        _sync_folder(folder)
+
+
+def _write_all(file: FileIO, data: memoryview) -> None:
+    while data.nbytes:
+        data = data[file.write(data) :]
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and what is missing above it, each with its name on the disk."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
     """Bring a folder's new names to the disk; a file's own sync does not."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -6,8 +6,6 @@ from functools import cache, partial
 from typing import Final
 from uuid import UUID
 
-import numpy as np
-
 from pipeline.cases.reading import CaseReading, MeasuredRegion, ReadImage
 from pipeline.errors import ModelFailed, TensorMissing
 from pipeline.imaging.arrays import FloatImage, StoredImage
@@ -120,7 +118,7 @@ def _answer(image: PreparedImage, instance: PreparedInstance, inferred: Inferred
         raise ModelFailed("the answer has other scores than the card", scores_count=len(scores), card=card.reference)
     probability_u8 = fetch(inferred.probability)[image.row]
     return _Answer(
-        probability=undo_letterbox(probability_u8, image.placement) / np.float32(255),
+        probability=undo_letterbox(probability_u8, image.placement, unit=255),
         scores=dict(zip(card.scores, scores, strict=True)),
         stored=fetch(stored)[image.frame - 1],
         header=header,

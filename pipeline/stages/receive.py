@@ -1,20 +1,20 @@
 """Stage 1: take a submission in. What it promises with a 202 is on the disk before it returns."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO
 from uuid import UUID
 
-from uuid6 import uuid7
-
 from pipeline.deadline import Deadline
 from pipeline.flow import Lane
-from pipeline.persistence.ledger.admission import Accepted, NewCase, accept_case
-from pipeline.persistence.ledger.engine import Ledger
-from pipeline.persistence.uploads import ObjectPlace
+from pipeline.persistence.ledger.admission import Accepted, NewCase
+from pipeline.persistence.uploads import ObjectPlace, received_key
 from schemas.work import CaseInput, ReceivedInstance
+
+Accept = Callable[[NewCase], Accepted]
+"""Commits a new case; raises `KeyReused` or `LedgerUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,21 @@ class Submission:
     traceparent: str | None = None
 
 
-def receive(submission: Submission, *, uploads: ObjectPlace, ledger: Ledger, now: datetime) -> Accepted:
+def receive(submission: Submission, *, case_id: UUID, uploads: ObjectPlace, accept: Accept, now: datetime) -> Accepted:
     """Keep the instances and commit the case, or find the case that the same key already made.
+
+    Parameters
+    ----------
+    submission
+        What the client asks for.
+    case_id
+        The name of the case, should it be a new one.
+    uploads
+        Keeps the instances' bytes.
+    accept
+        Commits the case, alone or with others that come at the same time.
+    now
+        When it was asked for: the deadline counts from here.
 
     Raises
     ------
@@ -45,12 +58,10 @@ def receive(submission: Submission, *, uploads: ObjectPlace, ledger: Ledger, now
     LedgerUnavailable
         The ledger is away. Nothing was promised.
     """
-    case_id = UUID(bytes=uuid7().bytes)
     accepted: Accepted | None = None
     try:
         case_input = _keep(submission, case_id, uploads)
-        accepted = accept_case(
-            ledger,
+        accepted = accept(
             NewCase(
                 id=case_id,
                 tenant_id=submission.tenant_id,
@@ -78,7 +89,7 @@ def _keep(submission: Submission, case_id: UUID, uploads: ObjectPlace) -> CaseIn
     kept = []
     for number, file in enumerate(submission.files):
         data = file.read()
-        key = f"{case_id.hex}/received/{number:04d}.dcm"
+        key = received_key(case_id, number)
         uploads.write(key, data)
         kept.append(ReceivedInstance(key=key, digest=hashlib.sha256(data).hexdigest(), size_bytes=len(data)))
     return CaseInput(instances=tuple(kept))

@@ -1,7 +1,7 @@
-"""Tensors of one host: a file each in a folder of /dev/shm, written once, mapped by every reader.
+"""Tensors of one host: a file each in a folder of /dev/shm, written once, read by whoever has its handle.
 
 Not `multiprocessing.shared_memory`: on Python 3.11 a reader that exits takes the segment with it. Here only
-`free` and `reclaim` remove a file, and a mapping outlives its name, so neither can pull it from under a reader.
+`free` and `reclaim` remove a file, and an open file outlives its name, so neither can pull it from under a reader.
 
 A file is a header of 128 bytes (so that the values start on a cache line), then the C-ordered bytes. It gets
 its name when it is whole: a torn one has a name that no handle can carry. Its modification time is the moment
@@ -9,7 +9,6 @@ it expires, so that reclaiming reads names and times alone.
 """
 
 import errno
-import mmap
 import os
 import re
 import stat
@@ -86,20 +85,20 @@ class SharedMemoryStore:
         return handle
 
     def get(self, handle: TensorHandle, *, case_id: UUID) -> AnyArray:
-        """See `TensorStore.get`. The array maps the file: nothing is copied."""
+        """See `TensorStore.get`. Read, not mapped: a page fault costs more than its copy, and a torn file cannot end the process."""
         try:
             file = os.open(self._folder / handle.key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             raise TensorMissing(case_id=case_id, key=handle.key) from None
         try:
-            size_bytes = os.fstat(file).st_size
-            if size_bytes < HEADER_BYTES:
+            header = os.pread(file, HEADER_BYTES, 0)
+            if len(header) < HEADER_BYTES:
                 raise IdentityMismatch("a stored tensor has no header", case_id=case_id, key=handle.key)
-            mapped = mmap.mmap(file, size_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            # One byte more than there should be, so that a file that is too long shows.
+            content = memoryview(_read_all(file, length_bytes(handle) + 1, at_byte=HEADER_BYTES))
         finally:
             os.close(file)
-        content = memoryview(mapped)[HEADER_BYTES:]
-        require_identity(handle, case_id=case_id, owner=_owner(mapped, handle), content=content)
+        require_identity(handle, case_id=case_id, owner=_owner(header, handle), content=content)
         return view(content, handle)
 
     def free(self, handle: TensorHandle) -> None:
@@ -191,8 +190,17 @@ def _own_folder(folder: Path) -> Path:
     return folder
 
 
-def _owner(mapped: mmap.mmap, handle: TensorHandle) -> Owner:
-    magic, version, case_id, generation, written_bytes, digest = HEADER.unpack_from(mapped)
+def _read_all(file: int, most_bytes: int, *, at_byte: int) -> bytes:
+    """Read up to so many bytes; fewer only at the end of the file."""
+    content = os.pread(file, most_bytes, at_byte)
+    # The kernel gives at most 2 GiB a call.
+    while len(content) < most_bytes and (more := os.pread(file, most_bytes - len(content), at_byte + len(content))):
+        content += more
+    return content
+
+
+def _owner(header: bytes, handle: TensorHandle) -> Owner:
+    magic, version, case_id, generation, written_bytes, digest = HEADER.unpack_from(header)
     if magic != MAGIC or version != VERSION:
         raise IdentityMismatch("a stored tensor has a foreign header", case_id=handle.case_id, key=handle.key)
     return Owner(UUID(bytes=case_id), generation, written_bytes, digest.hex())

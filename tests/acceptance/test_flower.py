@@ -210,7 +210,7 @@ def test_flower_shows_the_batches_with_size_and_reason(flower: Flower, kept: Kep
 def test_flower_asks_for_a_password_and_lets_nobody_touch_anything(flower: Flower, deployment: Deployment) -> None:
     assert httpx.get(f"{flower.http.base_url}/api/workers", trust_env=False).status_code == 401
     assert flower.http.post(f"/api/worker/shutdown/{next(iter(flower.http.get('/api/workers').json()))}").status_code >= 400
-    assert flower.http.post("/api/task/send-task/intake.fetch", json={"args": []}).status_code >= 400
+    assert flower.http.post("/api/task/send-task/intake.ring", json={"args": []}).status_code >= 400
     assert deployment.worker("intake").is_running()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline import flow
-from pipeline.flow import CELERY_POOLS, DEADLINE_S, REDO_RESERVE_S, STAGES, Pool, doorbell_of, stages_of
+from pipeline.flow import CELERY_POOLS, DEADLINE_S, REDO_RESERVE_S, STAGES, Pool, case_task_of, doorbell_of, stages_of
 
 
 def test_the_story_has_seven_stages_in_order() -> None:
@@ -23,16 +23,16 @@ def test_every_stage_belongs_to_one_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "task"),
+    ("pool", "doorbell", "case_task"),
     [
-        (Pool.INTAKE, "intake.fetch"),
-        (Pool.INFERENCE, "inference.ring"),
-        (Pool.REPORTING, "reporting.postprocess"),
-        (Pool.DELIVERY, "delivery.deliver"),
+        (Pool.INTAKE, "intake.ring", "intake.fetch"),
+        (Pool.INFERENCE, "inference.ring", "inference.infer"),
+        (Pool.REPORTING, "reporting.ring", "reporting.postprocess"),
+        (Pool.DELIVERY, "delivery.deliver", "delivery.deliver"),
     ],
 )
-def test_a_pool_is_rung_by_the_name_of_its_first_stage(pool: Pool, task: str) -> None:
-    assert doorbell_of(pool) == task
+def test_a_pool_has_a_bell_and_a_case_in_it_the_name_of_the_pools_first_stage(pool: Pool, doorbell: str, case_task: str) -> None:
+    assert (doorbell_of(pool), case_task_of(pool)) == (doorbell, case_task)
 
 
 def test_the_gateway_is_no_celery_pool() -> None:

@@ -1,26 +1,59 @@
-"""Waiting for an answer without a database connection a waiter: one LISTEN connection wakes them all."""
+"""Waiting for an answer without a database connection a waiter: one LISTEN connection hears of all, one query brings what is asked for."""
 
 import asyncio
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from select import select
+from typing import Any
 from uuid import UUID
 
 import psycopg2
+from sqlalchemy.engine import Row
 
+from pipeline.errors import LedgerUnavailable
 from pipeline.observability.log import logger
+from pipeline.persistence.ledger.cases import read_answered_cases
+from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL
 
 RECONNECT_S = 1.0
 LISTEN_S = 5.0
 
 
-class AnswerBell:
-    """Wakes whoever waits for a case's answer. After a reconnect it wakes everybody: notices may have been missed."""
+class Waiter:
+    """One request that waits for one case."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self.row: Row[Any] | None = None
+        """The case with its newest result, once the bell has brought it."""
+
+    def ring(self, row: Row[Any] | None) -> None:
+        """Wake the request; with the case, where it is known."""
+        self.row = row or self.row
+        self._rung.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next ring; say whether it came in time. No time is no wait."""
+        if timeout_s <= 0:
+            return False
+        try:
+            await asyncio.wait_for(self._rung.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+
+class AnswerBell:
+    """Brings answers to whoever waits for them. After a reconnect it wakes everybody: notices may have been missed."""
+
+    def __init__(self, database_url: str, ledger: Ledger) -> None:
         self._url = database_url.replace("+psycopg2", "")
-        self._waiters: defaultdict[UUID, set[asyncio.Event]] = defaultdict(set)
+        self._ledger = ledger
+        self._waiters: defaultdict[UUID, set[Waiter]] = defaultdict(set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open = threading.Event()
         self._is_open.set()
@@ -34,15 +67,18 @@ class AnswerBell:
         """Stop listening."""
         self._is_open.clear()
 
-    def waiter(self, case_id: UUID) -> asyncio.Event:
-        """Ask to be woken. Subscribe first, then read the case: an answer in between still wakes."""
-        event = asyncio.Event()
-        self._waiters[case_id].add(event)
-        return event
+    @contextmanager
+    def waiting(self, case_id: UUID) -> Iterator[Waiter]:
+        """Be woken inside the block. Subscribe first, then read (or make) the case: an answer in between still wakes."""
+        waiter = Waiter()
+        self._waiters[case_id].add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._forget(case_id, waiter)
 
-    def forget(self, case_id: UUID, event: asyncio.Event) -> None:
-        """Wait no more."""
-        self._waiters[case_id].discard(event)
+    def _forget(self, case_id: UUID, waiter: Waiter) -> None:
+        self._waiters[case_id].discard(waiter)
         if not self._waiters[case_id]:
             del self._waiters[case_id]
 
@@ -60,22 +96,39 @@ class AnswerBell:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 cursor.execute(f"LISTEN {ANSWER_CHANNEL}")
-            self._post(None)
+            self._post(self._wake_all)
             while self._is_open.is_set():
                 if select([connection], [], [], LISTEN_S)[0]:
                     connection.poll()
-                    for notice in connection.notifies:
-                        self._post(UUID(notice.payload))
+                    self._bring({UUID(notice.payload) for notice in connection.notifies})
                     connection.notifies.clear()
         finally:
             connection.close()
 
-    def _post(self, case_id: UUID | None) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake, case_id)
+    def _bring(self, answered: set[UUID]) -> None:
+        """Read the answered cases that somebody here waits for, all in one query."""
+        awaited = [case_id for case_id in answered if case_id in self._waiters]
+        if not awaited:
+            return
+        try:
+            rows = read_answered_cases(self._ledger, awaited)
+        except LedgerUnavailable as error:
+            # They read for themselves, and fail or not with a code of their own.
+            logger().warning("answers_not_read", code=error.code)
+            self._post(self._wake_all)
+        else:
+            self._post(self._wake, rows)
 
-    def _wake(self, case_id: UUID | None) -> None:
-        groups = list(self._waiters.values()) if case_id is None else [self._waiters.get(case_id, set())]
-        for group in groups:
-            for event in group:
-                event.set()
+    def _post(self, call: Callable[..., None], *arguments: object) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _wake(self, rows: Sequence[Row[Any]]) -> None:
+        for row in rows:
+            for waiter in self._waiters.get(row.id, ()):
+                waiter.ring(row)
+
+    def _wake_all(self) -> None:
+        for group in self._waiters.values():
+            for waiter in group:
+                waiter.ring(None)

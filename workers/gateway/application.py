@@ -4,19 +4,23 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
 from pipeline.observability.log import configure_logs, logger
+from schemas.message import MOST_CASES
 from workers.app import make_app
 from workers.gateway import cases, endpoints, problems
+from workers.gateway.admission import admit
 from workers.gateway.answers import AnswerBell
 from workers.gateway.body_limit import BodyLimit
 from workers.gateway.door import Door
 from workers.gateway.keys import KeyRing
 from workers.gateway.operations import make_operations
+from workers.group_commit import GroupCommit
 from workers.pool_process import say_ready
 from workers.settings import Settings
 from workers.version import PRODUCT_VERSION
@@ -30,7 +34,7 @@ Every refusal is `application/problem+json` with a `code` of a closed list. All 
 
 def make_gateway(services: Services) -> FastAPI:
     """Build the HTTP door."""
-    bell = AnswerBell(secret_of(services.settings, "database_url"))
+    bell = AnswerBell(secret_of(services.settings, "database_url"), services.ledger)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -47,7 +51,9 @@ def make_gateway(services: Services) -> FastAPI:
         redoc_url=None,
         responses={"default": {"description": "A problem", "content": {"application/problem+json": {}}}},
     )
-    app.state.door = Door(services, make_app(services.settings), KeyRing(services.ledger), bell)
+    publisher = make_app(services.settings)
+    admissions = GroupCommit(partial(admit, services.ledger, publisher), most=MOST_CASES)
+    app.state.door = Door(services, publisher, KeyRing(services.ledger), bell, admissions)
     app.include_router(cases.router)
     app.include_router(endpoints.router)
     problems.install(app)

@@ -1,10 +1,9 @@
 """`/v1/cases`: submit, watch, read, cancel."""
 
-import asyncio
-import contextlib
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -13,22 +12,21 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.engine import Row
+from uuid6 import uuid7
 
 from pipeline.cases.states import TERMINAL, CaseState
 from pipeline.deadline import utc_now
 from pipeline.errors import StaleCompletion
-from pipeline.flow import Pool
-from pipeline.observability import metrics
 from pipeline.persistence.ledger.admission import Accepted, ApiKey
 from pipeline.persistence.ledger.cases import list_cases, read_answered_case, read_case, read_events, read_result
-from pipeline.persistence.ledger.claims import Rung
 from pipeline.persistence.ledger.deliveries import deliveries_of, find_endpoint
+from pipeline.persistence.uploads import picture_key
 from pipeline.stages.receive import Submission, receive
 from schemas.api import CaseList, CaseView, LaneName, TimelineView
 from schemas.identifiers import parse_public_id, public_id
 from schemas.webhook import CaseStatus
-from workers.doorbell import ring
 from workers.endings import cancel
+from workers.gateway.answers import Waiter
 from workers.gateway.door import Door, at_the_door
 from workers.gateway.keys import Reader, Writer
 from workers.gateway.problems import Refused
@@ -37,7 +35,8 @@ from workers.gateway.views import case_view, delivery_views, event_view, parse_c
 
 LONGEST_WAIT_S = 25.0
 EVENTS_LOOK_S = 0.5
-FIRST_LOOK_S = 0.25
+LOOK_ANYWAY_S = 5.0
+"""A long poll looks for itself this often, should the bell be deaf."""
 CANCEL_TRIES = 5
 _KEY = re.compile(r"^[\x21-\x7e]{8,128}$")
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?:$|[,;\s])")
@@ -78,49 +77,55 @@ async def submit(
     """
     if idempotency_key is None or not _KEY.match(idempotency_key):
         raise Refused("idempotency-key-missing")
-    async with read_submission(request, door.services.settings) as asked:
-        accepted = await run_in_threadpool(_take_in, door, key, asked, idempotency_key, request.headers.get("traceparent"))
-    row = await _answered(door, key, accepted.case_id, wait_s, is_new=not accepted.is_replay)
+    case_id = UUID(bytes=uuid7().bytes)
+    with door.bell.waiting(case_id) as waiter:
+        async with read_submission(request, door.services.settings) as asked:
+            submission = _submission(door, key, asked, idempotency_key, request.headers.get("traceparent"))
+            accepted = await run_in_threadpool(_take_in, door, submission, asked.webhook_endpoint_id, case_id)
+        until = time.monotonic() + wait_s
+        if not accepted.is_replay:
+            # It cannot have an answer that the bell does not bring: the first reading is saved.
+            await waiter.wait(min(wait_s, LOOK_ANYWAY_S))
+            row = await _answered(door, key, case_id, waiter, until)
+    if accepted.is_replay:
+        with door.bell.waiting(accepted.case_id) as waiter:
+            row = await _answered(door, key, accepted.case_id, waiter, until)
     is_answered = bool(wait_s) and _has_answer(row)
-    view = case_view(row, result_body=row.result_body if is_answered else None)
-    headers = {"Location": f"/v1/cases/{view.case_id}", "ETag": f'"{view.version}"'}
+    headers = {"Location": f"/v1/cases/{public_id('case', row.id)}", "ETag": f'"{row.version}"'}
     if accepted.is_replay:
         headers["Idempotency-Replayed"] = "true"
     if wait_s:
         headers["Preference-Applied"] = f"wait={wait_s:.0f}"
     if not is_answered:
         headers["Retry-After"] = "2"
-    return _json(view, status=200 if is_answered else 202, headers=headers)
+    return _json(row, status=200 if is_answered else 202, headers=headers, result_body=row.result_body if is_answered else None)
 
 
-def _take_in(door: Door, key: ApiKey, asked: ReadSubmission, idempotency_key: str, traceparent: str | None) -> Accepted:
-    services = door.services
-    now = utc_now()
-    submission = Submission(
+def _take_in(door: Door, asked: Submission, endpoint_id: str | None, case_id: UUID) -> Accepted:
+    submission = replace(asked, endpoint_id=_endpoint_of(door, asked.tenant_id, endpoint_id))
+    return receive(submission, case_id=case_id, uploads=door.services.uploads, accept=door.admissions.ask, now=utc_now())
+
+
+def _submission(door: Door, key: ApiKey, asked: ReadSubmission, idempotency_key: str, traceparent: str | None) -> Submission:
+    longest_s = door.services.settings.deadline_s
+    return Submission(
         tenant_id=key.tenant_id,
         lane=asked.lane,
-        budget_s=min(asked.deadline_s or services.settings.deadline_s, services.settings.deadline_s),
+        budget_s=min(asked.deadline_s or longest_s, longest_s),
         idempotency_key=idempotency_key,
         files=asked.files,
         source=asked.source,
         paths=asked.paths,
         client_reference=asked.client_reference,
-        endpoint_id=_endpoint_of(door, key, asked.webhook_endpoint_id),
         traceparent=traceparent,
     )
-    accepted = receive(submission, uploads=services.uploads, ledger=services.ledger, now=now)
-    if not accepted.is_replay:
-        metrics.CASES_ADMITTED.labels(asked.lane.value).inc()
-        rung = Rung(accepted.case_id, accepted.publish_no, 0, asked.lane, accepted.deadline_at)
-        ring(door.app, Pool.INTAKE, rung, traceparent=traceparent)
-    return accepted
 
 
-def _endpoint_of(door: Door, key: ApiKey, asked: str | None) -> UUID | None:
+def _endpoint_of(door: Door, tenant_id: UUID, asked: str | None) -> UUID | None:
     if asked is None:
         return None
     endpoint_id = parse_public_id("whe", asked)
-    if endpoint_id is None or find_endpoint(door.services.ledger, endpoint_id, tenant_id=key.tenant_id) is None:
+    if endpoint_id is None or find_endpoint(door.services.ledger, endpoint_id, tenant_id=tenant_id) is None:
         raise Refused("invalid", "no such webhook endpoint")
     return endpoint_id
 
@@ -134,7 +139,8 @@ async def show(
     if_none_match: Annotated[str | None, Header(description="The ETag that you have.")] = None,
 ) -> Response:
     """Read a case. With `Prefer: wait=n` the reply waits for the case's answer, n seconds at most."""
-    row = await _answered(door, key, case_id, wait_s)
+    with door.bell.waiting(case_id) as waiter:
+        row = await _answered(door, key, case_id, waiter, time.monotonic() + wait_s)
     headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
     if wait_s:
         headers["Preference-Applied"] = f"wait={wait_s:.0f}"
@@ -143,31 +149,19 @@ async def show(
         headers["Retry-After"] = "2" if age_s < 10 else "5" if age_s < 60 else "10"
     if if_none_match == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return _json(case_view(row, result_body=row.result_body), headers=headers)
+    return _json(row, headers=headers, result_body=row.result_body)
 
 
-async def _answered(door: Door, key: ApiKey, case_id: UUID, wait_s: float, *, is_new: bool = False) -> Row[Any]:
-    """The case, once it has an answer or the wait is over."""
-    until = time.monotonic() + wait_s
-    bell = door.bell.waiter(case_id)
-    try:
-        if is_new and wait_s:
-            # It cannot have an answer yet: the first reading is saved. Short, should the bell have rung before we listened.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(bell.wait(), FIRST_LOOK_S)
-        while True:
-            # Cleared before the reading: an answer that comes during it must still wake.
-            bell.clear()
-            row = await run_in_threadpool(read_answered_case, door.services.ledger, case_id, tenant_id=key.tenant_id)
-            if row is None:
-                raise Refused("not-found")
-            left_s = until - time.monotonic()
-            if _has_answer(row) or left_s <= 0:
-                return row
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(bell.wait(), left_s)
-    finally:
-        door.bell.forget(case_id, bell)
+async def _answered(door: Door, key: ApiKey, case_id: UUID, waiter: Waiter, until: float) -> Row[Any]:
+    """The case, once it has an answer or the wait is over (`until`, monotonic seconds)."""
+    while True:
+        row = waiter.row or await run_in_threadpool(read_answered_case, door.services.ledger, case_id, tenant_id=key.tenant_id)
+        if row is None or row.tenant_id != key.tenant_id:
+            raise Refused("not-found")
+        left_s = until - time.monotonic()
+        if _has_answer(row) or left_s <= 0:
+            return row
+        await waiter.wait(min(left_s, LOOK_ANYWAY_S))
 
 
 def _has_answer(row: Row[Any]) -> bool:
@@ -203,7 +197,7 @@ async def show_probability(case_id: CaseId, key: Reader, door: Place, asked: Ann
 
 async def _picture(door: Door, key: ApiKey, case_id: UUID, asked: Picture, name: str) -> Response:
     row = await _require_result(door, key, case_id, asked.version)
-    data = await run_in_threadpool(door.services.uploads.find, f"{case_id.hex}/results/{row.version}/image-{asked.image}/{name}")
+    data = await run_in_threadpool(door.services.uploads.find, picture_key(case_id, row.version, f"image-{asked.image}/{name}"))
     if data is None:
         raise Refused("not-found", "this result has no such picture: the image was not read")
     return Response(data, media_type="image/png", headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=3600"})
@@ -237,21 +231,14 @@ async def watch(
     """Server-sent events: one for each state change, its version as id; ends after the last. Resumes after `Last-Event-ID`."""
     case_id, key = watched
     seen = last_event_id
-    bell = door.bell.waiter(case_id)
-    try:
+    with door.bell.waiting(case_id) as waiter:
         while True:
-            bell.clear()
             for row in await run_in_threadpool(read_events, door.services.ledger, case_id, tenant_id=key.tenant_id, after_version=seen):
                 seen = row.version
                 yield ServerSentEvent(event="case.moved", id=str(row.version), data=event_view(row))
                 if CaseState(row.entered_state) in TERMINAL:
                     return
-            try:
-                await asyncio.wait_for(bell.wait(), EVENTS_LOOK_S)
-            except TimeoutError:
-                continue
-    finally:
-        door.bell.forget(case_id, bell)
+            await waiter.wait(EVENTS_LOOK_S)
 
 
 class Page:
@@ -295,7 +282,7 @@ async def withdraw(case_id: CaseId, key: Writer, door: Place) -> Response:
             await run_in_threadpool(cancel, door.app, door.services, row)
         except StaleCompletion:
             continue  # it moved between our reading and our writing
-        return _json(case_view(await _require_case(door, key, case_id)), status=202)
+        return _json(await _require_case(door, key, case_id), status=202)
     raise Refused("case-moved", case_id=public_id("case", case_id))
 
 
@@ -314,6 +301,9 @@ async def _require_case(door: Door, key: ApiKey, case_id: UUID) -> Row[Any]:
     return row
 
 
-def _json(view: CaseView, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _json(row: Row[Any], *, status: int = 200, headers: dict[str, str] | None = None, result_body: str | None = None) -> Response:
+    """One case as JSON; a result goes out as it was written, byte for byte."""
+    view = case_view(row)
     # Written by pydantic's own serialiser: a second pass through the framework's costs as much as the query.
-    return Response(view.model_dump_json(), status_code=status, media_type="application/json", headers=headers)
+    body = view.model_dump_json(exclude={"result"})[:-1] + f',"result":{result_body or "null"}}}'
+    return Response(body, status_code=status, media_type="application/json", headers=headers)

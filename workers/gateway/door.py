@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from celery import Celery
 from fastapi import Request
 
+from pipeline.persistence.ledger.admission import Accepted, NewCase
 from workers.gateway.answers import AnswerBell
 from workers.gateway.keys import KeyRing
+from workers.group_commit import GroupCommit
 from workers.wiring import Services
 
 
@@ -18,6 +20,7 @@ class Door:
     app: Celery
     keys: KeyRing
     bell: AnswerBell
+    admissions: GroupCommit[NewCase, Accepted]
 
 
 async def at_the_door(request: Request) -> Door:

@@ -1,6 +1,5 @@
 """Rows of the ledger as the door shows them."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -13,8 +12,8 @@ from schemas.api import CaseEventView, CaseView, DeliveryView, FailureView, Stag
 from schemas.identifiers import public_id
 
 
-def case_view(row: Row[Any], *, result_body: str | None = None) -> CaseView:
-    """One case; with the newest result where its body is given."""
+def case_view(row: Row[Any]) -> CaseView:
+    """One case, without its result."""
     case_id = public_id("case", row.id)
     here = f"/v1/cases/{case_id}"
     links = {"self": here, "timeline": f"{here}/timeline", "events": f"{here}/events"}
@@ -33,7 +32,6 @@ def case_view(row: Row[Any], *, result_body: str | None = None) -> CaseView:
         result_version=row.result_version,
         is_preliminary=row.is_preliminary,
         failure=FailureView.model_validate(row.failure) if row.failure else None,
-        result=json.loads(result_body) if result_body else None,
         links=links,
     )
 

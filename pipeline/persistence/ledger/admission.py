@@ -1,8 +1,10 @@
 """How a case enters the ledger, and who may bring it: acceptance, idempotency, tenants and keys."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
@@ -50,21 +52,25 @@ class Accepted:
 
 
 _ACCEPT = text("""
-WITH keyed AS (
+WITH asked AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:asked AS jsonb)) AS asked(
+        id uuid, tenant_id uuid, key text, fingerprint text, lane text, client_reference text, endpoint_id uuid, input jsonb,
+        traceparent text, accepted_at timestamptz, deadline_at timestamptz)
+), keyed AS (
     INSERT INTO idempotency_keys (tenant_id, key, fingerprint, case_id, created_at)
-    VALUES (:tenant_id, :key, :fingerprint, :id, :accepted_at)
+    SELECT tenant_id, key, decode(fingerprint, 'hex'), id, accepted_at FROM asked
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING case_id
 ), created AS (
     INSERT INTO cases (id, tenant_id, state, lane, client_reference, endpoint_id, input, traceparent,
                        accepted_at, deadline_at, changed_at, publish_no, published_at, due_at)
-    SELECT case_id, :tenant_id, 'accepted', :lane, :client_reference, :endpoint_id, CAST(:input AS jsonb), :traceparent,
-           :accepted_at, :deadline_at, :accepted_at, nextval('publish_no'), now(), now()
-    FROM keyed
-    RETURNING id, publish_no
+    SELECT id, tenant_id, 'accepted', lane, client_reference, endpoint_id, input, traceparent,
+           accepted_at, deadline_at, accepted_at, nextval('publish_no'), now(), now()
+    FROM asked JOIN keyed ON id = case_id
+    RETURNING id, publish_no, accepted_at
 ), logged AS (
     INSERT INTO case_events (case_id, version, entered_state, attempt, at)
-    SELECT id, 1, 'accepted', 0, :accepted_at FROM created
+    SELECT id, 1, 'accepted', 0, accepted_at FROM created
 )
 SELECT id, publish_no FROM created
 """)
@@ -76,37 +82,48 @@ WHERE k.tenant_id = :tenant_id AND k.key = :key
 """)
 
 
-def accept_case(ledger: Ledger, new: NewCase) -> Accepted:
-    """Commit a case with its idempotency key, or find the case that the key already names.
+def accept_cases(ledger: Ledger, asked: Sequence[NewCase]) -> list[Accepted | KeyReused]:
+    """Commit cases with their idempotency keys, or find the cases that the keys already name; one commit for all.
+
+    Returns
+    -------
+    One answer for each, in their order. `KeyReused` where the key names a case that was asked for with another body.
 
     Raises
     ------
-    KeyReused
-        The key names a case that was asked for with another body.
     LedgerUnavailable
-        Nothing was promised: the client tries again with the same key.
+        Nothing was promised to anybody: the clients try again with the same keys.
     """
-    made = run(
-        ledger.durable,
-        _ACCEPT,
-        id=new.id,
-        tenant_id=new.tenant_id,
-        key=new.idempotency_key,
-        fingerprint=new.fingerprint,
-        lane=new.lane.value,
-        client_reference=new.client_reference,
-        endpoint_id=new.endpoint_id,
-        input=new.input.model_dump_json(),
-        traceparent=new.traceparent,
-        accepted_at=new.accepted_at,
-        deadline_at=new.deadline_at,
-    )
-    if made:
-        return Accepted(made[0].id, made[0].publish_no, new.deadline_at, is_replay=False)
-    known = find_by_key(ledger, tenant_id=new.tenant_id, key=new.idempotency_key, fingerprint=new.fingerprint)
-    if known is None:  # the key was purged between the two statements
-        return accept_case(ledger, new)
-    return known
+    rows = run(ledger.durable, _ACCEPT, asked=json.dumps([_as_json(new) for new in asked]))
+    made = {row.id: row.publish_no for row in rows}
+    return [
+        Accepted(new.id, made[new.id], new.deadline_at, is_replay=False) if new.id in made else _already_keyed(ledger, new) for new in asked
+    ]
+
+
+def _already_keyed(ledger: Ledger, new: NewCase) -> Accepted | KeyReused:
+    try:
+        known = find_by_key(ledger, tenant_id=new.tenant_id, key=new.idempotency_key, fingerprint=new.fingerprint)
+    except KeyReused as error:
+        return error
+    # None: the key was purged between the two statements.
+    return known or accept_cases(ledger, [new])[0]
+
+
+def _as_json(new: NewCase) -> dict[str, Any]:
+    return {
+        "id": str(new.id),
+        "tenant_id": str(new.tenant_id),
+        "key": new.idempotency_key,
+        "fingerprint": new.fingerprint.hex(),
+        "lane": new.lane.value,
+        "client_reference": new.client_reference,
+        "endpoint_id": str(new.endpoint_id) if new.endpoint_id else None,
+        "input": new.input.model_dump(mode="json"),
+        "traceparent": new.traceparent,
+        "accepted_at": new.accepted_at.isoformat(),
+        "deadline_at": new.deadline_at.isoformat(),
+    }
 
 
 def find_by_key(ledger: Ledger, *, tenant_id: UUID, key: str, fingerprint: bytes) -> Accepted | None:

@@ -135,7 +135,7 @@ SELECT id, publish_no, attempt, lane, deadline_at FROM moved
 
 
 def claim_cases(ledger: Ledger, case_ids: Sequence[UUID], *, pool: Pool, worker: str, seen_no: int) -> list[Claimed]:
-    """Take cases for a pool: those that are queued for it, or claimed by somebody whose lease ran out.
+    """Take cases for a pool: those that are queued for it, or claimed by somebody whose lease ran out; in the order asked.
 
     What is not returned is not ours: another worker has it, it has moved on, or it has cost too many tries.
     The attempt is counted here, before any work is done. `seen_no` is the publish number of the message that led here:
@@ -153,7 +153,8 @@ def claim_cases(ledger: Ledger, case_ids: Sequence[UUID], *, pool: Pool, worker:
         max_tries=MAX_TRIES,
         seen_no=seen_no,
     )
-    return [_claimed(row) for row in rows]
+    place = {case_id: number for number, case_id in enumerate(case_ids)}
+    return sorted(map(_claimed, rows), key=lambda case: place[case.case_id])
 
 
 def renew_leases(ledger: Ledger, held: Sequence[tuple[UUID, int]]) -> set[UUID]:

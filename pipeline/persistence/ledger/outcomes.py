@@ -1,9 +1,10 @@
 """How a case ends: its result version, its failure, its cancellation, and the callback that says so.
 
-Result, state change, event and callback row are one durable statement.
+Results, state changes, events and callback rows are one durable statement; cases that finish together share it.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished case: its claim, its answer, the times of its last stages, and whom to tell."""
+
+    case_id: UUID
+    attempt: int
+    answer: Answer
+    timeline: dict[str, Any]
+    callback: Callback | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ownership:
     """Under which claim an end is written."""
 
@@ -53,24 +65,30 @@ class Ownership:
 _CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
 
 _COMPLETE = text(f"""
-WITH moved AS (
+WITH done AS (
+    SELECT * FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[]), CAST(:versions AS integer[]), CAST(:kinds AS text[]),
+        CAST(:outcomes AS text[]), CAST(:bodies AS text[]), CAST(:timelines AS text[]), CAST(:event_ids AS uuid[]),
+        CAST(:endpoint_ids AS uuid[]), CAST(:event_types AS text[]), CAST(:callback_bodies AS text[]))
+    AS done(case_id, fence, answer_version, kind, outcome, body, stages, event_id, endpoint_id, event_type, callback_body)
+), moved AS (
     UPDATE cases SET state = 'completed', claimed_by = NULL, lease_until = NULL, tries = 0, changed_at = clock_timestamp(),
-           ended_at = clock_timestamp(), version = version + 1, result_version = :version, is_preliminary = false,
-           timeline = timeline || CAST(:timeline AS jsonb)
-    WHERE id = :case_id AND attempt = :attempt AND state = :left AND result_version = :version - 1
-    RETURNING *
+           ended_at = clock_timestamp(), version = cases.version + 1, result_version = answer_version, is_preliminary = false,
+           timeline = timeline || CAST(stages AS jsonb)
+    FROM done
+    WHERE id = case_id AND attempt = fence AND state = :left AND result_version = answer_version - 1
+    RETURNING cases.id, cases.version, cases.attempt, cases.changed_at
 ), answered AS (
     INSERT INTO results (case_id, version, kind, outcome, body, attempt, created_at)
-    SELECT id, :version, :kind, :outcome, :body, attempt, changed_at FROM moved
+    SELECT id, answer_version, kind, outcome, body, attempt, changed_at FROM moved JOIN done ON id = case_id
 ), logged AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
-    SELECT id, version, :left, 'completed', attempt, :worker, :outcome, changed_at FROM moved
+    SELECT id, version, :left, 'completed', attempt, :worker, outcome, changed_at FROM moved JOIN done ON id = case_id
 ), queued AS (
     INSERT INTO deliveries ({_CALLBACK_COLUMNS})
-    SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), :event_type, :version, :callback_body, changed_at, changed_at
-    FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL
+    SELECT event_id, id, endpoint_id, event_type, answer_version, callback_body, changed_at, changed_at
+    FROM moved JOIN done ON id = case_id WHERE event_id IS NOT NULL
 )
-SELECT id, version, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
+SELECT id, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
 """)  # noqa: S608 - column names and a channel of ours
 
 _END = text(f"""
@@ -92,26 +110,35 @@ SELECT id, version, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
 """)  # noqa: S608 - column names and a channel of ours
 
 
-def complete_case(ledger: Ledger, owner: Ownership, answer: Answer, *, timeline: dict[str, Any], callback: Callback | None) -> None:
-    """Write the result and end the case, if the claim still stands.
+def complete_cases(ledger: Ledger, completions: Sequence[Completion], *, left: CaseState, worker: str | None) -> set[UUID]:
+    """Write the results of cases and end them, all in one commit.
 
-    Raises
-    ------
-    StaleCompletion
-        Another worker has claimed the case since, it was cancelled, or another result version came first.
+    Returns
+    -------
+    Those whose claim still stood. Of the others nothing was written: another worker has claimed the case since, it was
+    cancelled, or another result version came first.
     """
-    require_transition(owner.left, CaseState.COMPLETED)
-    _end(
-        ledger,
+    require_transition(left, CaseState.COMPLETED)
+    answers = [completion.answer for completion in completions]
+    callbacks = [completion.callback for completion in completions]
+    rows = run(
+        ledger.durable,
         _COMPLETE,
-        owner,
-        callback,
-        version=answer.version,
-        kind=answer.kind,
-        outcome=answer.outcome,
-        body=answer.body,
-        timeline=json.dumps(timeline),
+        ids=[completion.case_id for completion in completions],
+        attempts=[completion.attempt for completion in completions],
+        timelines=[json.dumps(completion.timeline) for completion in completions],
+        versions=[answer.version for answer in answers],
+        kinds=[answer.kind for answer in answers],
+        outcomes=[answer.outcome for answer in answers],
+        bodies=[answer.body for answer in answers],
+        event_ids=[callback.event_id if callback else None for callback in callbacks],
+        endpoint_ids=[callback.endpoint_id if callback else None for callback in callbacks],
+        event_types=[callback.event_type if callback else None for callback in callbacks],
+        callback_bodies=[callback.body if callback else None for callback in callbacks],
+        left=left.value,
+        worker=worker,
     )
+    return {row.id for row in rows}
 
 
 def fail_case(ledger: Ledger, owner: Ownership, failure: dict[str, Any], *, timeline: dict[str, Any], callback: Callback | None) -> None:

@@ -14,13 +14,14 @@ from migrations.run import migrate
 from pipeline.cases.states import POOL_STATES, CaseState
 from pipeline.deadline import utc_now
 from pipeline.flow import Lane, Pool
-from pipeline.persistence.ledger.admission import NewCase, accept_case
+from pipeline.persistence.ledger.admission import NewCase
 from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
 from pipeline.persistence.ledger.deliveries import Endpoint, add_endpoint
 from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
 from pipeline.persistence.ledger.tables import METADATA
 from schemas.work import CaseInput, ReceivedInstance
+from tests.integration.persistence.singly import accept_case
 from workers.embedded.postgres import EmbeddedPostgres
 
 TENANT = UUID(int=1)

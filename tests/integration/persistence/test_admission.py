@@ -16,10 +16,11 @@ from pipeline.deadline import utc_now
 from pipeline.errors import LedgerUnavailable
 from pipeline.flow import Lane
 from pipeline.persistence.ledger.admission import (
+    Accepted,
     ApiKey,
     KeyReused,
     NewCase,
-    accept_case,
+    accept_cases,
     add_api_key,
     add_tenant,
     find_api_key,
@@ -27,6 +28,7 @@ from pipeline.persistence.ledger.admission import (
 )
 from pipeline.persistence.ledger.cases import read_case
 from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
+from tests.integration.persistence.singly import accept_case
 
 pytestmark = pytest.mark.services
 
@@ -112,6 +114,33 @@ def test_the_same_key_with_another_request_is_refused(ledger: Ledger, cases: Cas
         accept_case(ledger, cases.new(idempotency_key="k", fingerprint=b"g" * 32))
 
     assert cases.count("cases") == 1
+
+
+def test_cases_that_come_together_are_one_commit_and_each_gets_its_own_answer(ledger: Ledger, cases: Cases) -> None:
+    known = accept_case(ledger, cases.new(idempotency_key="known"))
+    asked = [
+        cases.new(lane=Lane.URGENT),
+        cases.new(idempotency_key="known"),
+        cases.new(idempotency_key="known", fingerprint=b"g" * 32),
+        cases.new(idempotency_key="twice"),
+        cases.new(idempotency_key="twice"),
+        cases.new(tenant_id=UUID(int=2), idempotency_key="known"),
+    ]
+
+    outcomes = accept_cases(ledger, asked)
+
+    assert isinstance(outcomes[2], KeyReused)
+    accepted = [outcome for outcome in outcomes if isinstance(outcome, Accepted)]
+    first, again, one, other, theirs = accepted
+    assert (first.case_id, first.is_replay) == (asked[0].id, False)
+    assert again == replace(known, is_replay=True)
+    assert one.case_id == other.case_id
+    assert [one.is_replay, other.is_replay] == [False, True]
+    assert (theirs.case_id, theirs.is_replay) == (asked[5].id, False)
+    assert cases.row(first.case_id).lane == "urgent"
+    made = [first.case_id, one.case_id, theirs.case_id]
+    (commits,) = run(ledger.durable, text("SELECT count(DISTINCT xmin::text) AS n FROM cases WHERE id = ANY(:ids)"), ids=made)
+    assert (commits.n, cases.count("cases"), cases.count("case_events")) == (1, 4, 4)
 
 
 def test_fifty_threads_with_one_key_make_one_case(ledger: Ledger, cases: Cases) -> None:

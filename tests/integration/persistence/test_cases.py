@@ -12,7 +12,8 @@ from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.cases import list_cases, read_answered_case, read_case, read_events, read_result
 from pipeline.persistence.ledger.claims import Claimed
 from pipeline.persistence.ledger.engine import Ledger
-from pipeline.persistence.ledger.outcomes import Answer, Ownership, complete_case
+from pipeline.persistence.ledger.outcomes import Answer, Ownership
+from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
 

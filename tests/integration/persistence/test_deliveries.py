@@ -24,7 +24,8 @@ from pipeline.persistence.ledger.deliveries import (
     record_delivery,
 )
 from pipeline.persistence.ledger.engine import Ledger, run
-from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership, complete_case
+from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
+from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
 

@@ -16,7 +16,17 @@ from pipeline.errors import StaleCompletion
 from pipeline.flow import Pool
 from pipeline.persistence.ledger.claims import Claimed, claim_cases
 from pipeline.persistence.ledger.engine import Ledger, run
-from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL, Answer, Callback, Ownership, cancel_case, complete_case, fail_case
+from pipeline.persistence.ledger.outcomes import (
+    ANSWER_CHANNEL,
+    Answer,
+    Callback,
+    Completion,
+    Ownership,
+    cancel_case,
+    complete_cases,
+    fail_case,
+)
+from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
 
@@ -131,10 +141,9 @@ def test_a_refused_completion_leaves_nothing_and_tells_nobody(
     claim_cases(ledger, [stale.case_id], pool=Pool.REPORTING, worker="w2", seen_no=1)
     before = cases.row(stale.case_id)
 
-    with pytest.raises(StaleCompletion) as refused:
+    with pytest.raises(StaleCompletion):
         complete_case(ledger, owner(stale), answer(1), timeline={}, callback=callback())
 
-    assert refused.value.facts == {"case_id": stale.case_id, "attempt": stale.attempt}
     assert cases.row(stale.case_id) == before
     assert [cases.count(table) for table in ("results", "deliveries")] == [0, 0]
 
@@ -185,6 +194,42 @@ def test_a_final_answer_after_a_preliminary_one_is_version_two_and_leaves_the_fi
     row = cases.row(case.case_id)
     assert (row.result_version, row.is_preliminary) == (2, False)
     assert results(ledger, case.case_id) == [(1, "preliminary", '{"version": 1}'), (2, "amended", '{"version": 2}')]
+
+
+def test_cases_that_finish_together_end_in_one_commit_each_with_its_own_answer(
+    ledger: Ledger, cases: Cases, answer: MakeAnswer, callback: MakeCallback, answered: Callable[[], list[str]]
+) -> None:
+    first, second, third = (cases.claimed(Pool.REPORTING) for _ in range(3))
+    give_preliminary(ledger, second)
+    event = callback()
+
+    stood = complete_cases(
+        ledger,
+        [
+            Completion(first.case_id, first.attempt, answer(1), {"report": {"left_at": "1"}}),
+            Completion(second.case_id, second.attempt, answer(2), {"report": {"left_at": "2"}}, event),
+            Completion(third.case_id, third.attempt - 1, answer(1), {}, callback()),
+        ],
+        left=CaseState.POSTPROCESSING,
+        worker="w1",
+    )
+
+    assert stood == {first.case_id, second.case_id}
+    rows = [cases.row(case.case_id) for case in (first, second, third)]
+    assert [row.state for row in rows] == ["completed", "completed", "postprocessing"]
+    assert [row.timeline for row in rows[:2]] == [{"report": {"left_at": "1"}}, {"report": {"left_at": "2"}}]
+    assert results(ledger, first.case_id) == [(1, "final", '{"version": 1}')]
+    assert results(ledger, second.case_id)[-1] == (2, "amended", '{"version": 2}')
+    assert results(ledger, third.case_id) == []
+    (owed,) = run(ledger.durable, text("SELECT * FROM deliveries"))
+    assert (owed.id, owed.case_id, owed.result_version) == (event.event_id, second.case_id, 2)
+    assert sorted(answered()) == sorted([str(first.case_id), str(second.case_id)])
+    (commits,) = run(
+        ledger.durable,
+        text("SELECT count(DISTINCT xmin::text) AS n FROM cases WHERE id = ANY(:ids)"),
+        ids=[first.case_id, second.case_id],
+    )
+    assert commits.n == 1
 
 
 @pytest.mark.parametrize("left", [CaseState.ACCEPTED, CaseState.FETCHING, CaseState.INFERRING, CaseState.AWAITING_REPORT])

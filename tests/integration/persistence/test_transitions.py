@@ -15,7 +15,8 @@ from pipeline.flow import Pool
 from pipeline.persistence.ledger import sweep
 from pipeline.persistence.ledger.claims import HandOn, Return, claim_cases, give_back, hand_on
 from pipeline.persistence.ledger.engine import Ledger, run
-from pipeline.persistence.ledger.outcomes import Answer, Ownership, cancel_case, complete_case, fail_case
+from pipeline.persistence.ledger.outcomes import Answer, Ownership, cancel_case, fail_case
+from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
 
