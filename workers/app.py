@@ -43,7 +43,8 @@ def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
         task_default_priority=PRIORITY[Lane.ROUTINE],
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
-        worker_send_task_events=True,
+        # Events cost a millisecond a case: a worker sends them once somebody watches, as Flower asks for every few seconds.
+        worker_send_task_events=False,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_eta_task_limit=100,

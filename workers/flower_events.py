@@ -16,7 +16,7 @@ BATCH_TASK = f"{Pool.INFERENCE.value}.batch"
 
 
 class TaskEvents:
-    """The events of one worker process; silent until they are attached to it."""
+    """The events of one worker process; silent until they are attached to it, and while nobody has asked the worker for task events."""
 
     def __init__(self) -> None:
         self._consumer: Any = None
@@ -51,7 +51,7 @@ class TaskEvents:
     def _send(self, kind: str, task_id: str, **fields: object) -> None:
         # Asked for each time: after a reconnect the worker has another.
         dispatcher = self._consumer.event_dispatcher if self._consumer else None
-        if dispatcher is None or not dispatcher.enabled:
+        if dispatcher is None or not dispatcher.enabled or (dispatcher.groups and "task" not in dispatcher.groups):
             return
         if kind == "task-received":
             fields = {"args": "()", "retries": 0, "eta": None, **fields}

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
-from pipeline.errors import IdentityMismatch, TensorMissing, TensorStoreFull
+from pipeline.errors import IdentityMismatch, TensorMissing, TensorStoreFull, Unavailable
 from pipeline.tensors.content import Owner, contiguous, handle_for, length_bytes, require_identity, view
 from pipeline.tensors.store import AnyArray
 from schemas.tensor import TensorHandle
@@ -130,18 +130,16 @@ class SharedMemoryStore:
             with self._lock:
                 self._require_room(size_bytes)
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                # Full size at once: others count it from now on, and a full folder says so here, not by a SIGBUS later.
-                os.posix_fallocate(file, 0, size_bytes)
+                # Full size at once: others count it from now on.
+                os.ftruncate(file, size_bytes)
                 self._counted_bytes += size_bytes
             yield file, path
-        except FileNotFoundError as error:
-            raise TensorMissing("reclaimed while it was written, or the folder is gone", key=handle.key) from error
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise TensorStoreFull("the folder has no room", wanted_bytes=size_bytes) from error
+        except BaseException as error:
+            path.unlink(missing_ok=True)
+            if ours := _in_our_words(error, handle, size_bytes):
+                raise ours from error
             raise
         finally:
-            path.unlink(missing_ok=True)
             if file is not None:
                 os.close(file)
 
@@ -178,6 +176,15 @@ class SharedMemoryStore:
         with self._lock:
             self._counted_bytes -= size_bytes
         return True
+
+
+def _in_our_words(error: BaseException, handle: TensorHandle, size_bytes: int) -> Unavailable | None:
+    """What went wrong while a tensor was written, where we have a name for it."""
+    if isinstance(error, FileNotFoundError):
+        return TensorMissing("reclaimed while it was written, or the folder is gone", key=handle.key)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return TensorStoreFull("the folder has no room", wanted_bytes=size_bytes)
+    return None
 
 
 def _own_folder(folder: Path) -> Path:

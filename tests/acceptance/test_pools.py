@@ -27,6 +27,8 @@ MAX_ARGUMENT_BYTES = 1_000
 MODEL_INPUT_BYTES = 256 * 256
 STAGES = ("fetch", "infer", "postprocess")
 """The first stage of each pool, which names the task that a case is there."""
+WORKERS = 4
+"""Processes of Celery: three pools and the delivery."""
 BATCH_TASK = "inference.batch"
 _BODY = re.compile(r'"body": "([A-Za-z0-9+/=]+)"')
 
@@ -43,6 +45,8 @@ class Events:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        # A worker tells of its tasks once it is asked to, as Flower does.
+        assert len(self._app.control.enable_events(reply=True, timeout=SHORTLY_S, limit=WORKERS)) == WORKERS
         # The workers beat every two seconds; from the first beat on nothing is missed.
         self.wait_until(lambda seen: any(event["type"] == "worker-heartbeat" for event in seen))
         return self
@@ -50,6 +54,7 @@ class Events:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._receiver.should_stop = True
         self._thread.join()
+        self._app.close()
 
     def wait_until(self, holds: Callable[[Sequence[Json]], bool]) -> None:
         """Wait until it holds for the events that came."""

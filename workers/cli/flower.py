@@ -30,6 +30,8 @@ def flower() -> None:
     if asked.password is None:
         console.print(f"password, for this run only: {password}", soft_wrap=True, markup=False)
     app = make_app(settings.model_copy(update={"redis_url": redis_url}))
+    # Flower asks for itself as well, but five seconds later.
+    app.control.enable_events()
     app.start(["--quiet", "flower", *flower_arguments(asked, password)])
 
 

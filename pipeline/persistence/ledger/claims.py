@@ -86,7 +86,7 @@ WITH free AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, publish_no, at)
     SELECT id, version - 1, :claimed, :queued, attempt - 1, NULL, 'lease-expired', NULL, changed_at FROM moved WHERE is_lapsed
     UNION ALL
-    SELECT id, version, :queued, :claimed, attempt, :worker, NULL, :seen_no, changed_at FROM moved
+    SELECT id, version, :queued, :claimed, attempt, :worker, NULL, CAST(:seen_no AS bigint), changed_at FROM moved
 )
 SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id FROM moved
 """)

@@ -36,7 +36,7 @@ SELECT * FROM moved
 _OVERTAKEN = text(
     _RING.format(
         chosen="""
-    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND publish_no < :seen_no - :slack
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND publish_no < CAST(:seen_no AS bigint) - CAST(:slack AS bigint)
       AND published_at < clock_timestamp() - make_interval(secs => :after_s) AND due_at <= clock_timestamp() AND tries < :max_tries
     ORDER BY publish_no LIMIT :limit"""
     )

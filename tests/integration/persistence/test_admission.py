@@ -227,7 +227,10 @@ def test_a_ledger_without_a_free_connection_is_not_waited_for_long(ledger_url: s
 
 
 def test_what_was_promised_waits_for_the_disk_and_hand_offs_do_not(ledger: Ledger) -> None:
-    durabilities = [run(engine, text("SHOW synchronous_commit"))[0][0] for engine in (ledger.durable, ledger.relaxed)]
+    durabilities = [
+        run(engine, text("SELECT current_setting('synchronous_commit') AS synchronous_commit"))[0][0]
+        for engine in (ledger.durable, ledger.relaxed)
+    ]
 
     assert durabilities == ["on", "off"]
 
@@ -257,3 +260,15 @@ def test_an_api_key_is_found_by_its_hash_until_it_is_revoked(ledger: Ledger) -> 
     run(ledger.durable, text("UPDATE api_keys SET revoked_at = now()"))
 
     assert find_api_key(ledger, b"h" * 32) is None
+
+
+def test_a_connection_plans_a_statement_once(ledger_url: str, cases: Cases, ledger: Ledger) -> None:
+    one = open_ledger(ledger_url, connections=1)
+    case_id = cases.accepted()
+    for _ in range(5):
+        find_by_key(one, tenant_id=UUID(int=1), key=case_id.hex, fingerprint=b"f" * 32)
+
+    prepared = run(one.durable, text("SELECT name, statement, generic_plans + custom_plans AS uses FROM pg_prepared_statements"))
+
+    assert [row.uses for row in prepared if "idempotency_keys" in row.statement] == [5]
+    one.close()

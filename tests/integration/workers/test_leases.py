@@ -43,8 +43,9 @@ def url(postgres: EmbeddedPostgres) -> str:
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
     ledger = open_ledger(url, connections=1)
-    run(ledger.relaxed, text("DROP TRIGGER IF EXISTS told ON cases; DROP FUNCTION IF EXISTS tell; DELETE FROM cases"))
-    run(ledger.relaxed, text(TELL.replace(":", r"\:")))
+    with ledger.relaxed.connect() as connection:
+        connection.exec_driver_sql("DROP TRIGGER IF EXISTS told ON cases; DROP FUNCTION IF EXISTS tell; DELETE FROM cases")
+        connection.exec_driver_sql(TELL)
     for case_id in (FIRST, SECOND):
         run(ledger.relaxed, text(CLAIMED), id=case_id)
     yield ledger

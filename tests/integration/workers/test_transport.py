@@ -77,10 +77,11 @@ def test_every_task_event_arrives_in_a_bundle(app: Celery) -> None:
     def work() -> None:
         done.release()
 
+    app.conf.worker_send_task_events = True
     app.task(name="reporting.postprocess")(work)
     with (
         listening(app) as (events, have),
-        start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, queues=["reporting"], send_task_events=True),
+        start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, queues=["reporting"]),
     ):
         for _ in range(5):
             app.send_task("reporting.postprocess", queue="reporting")
