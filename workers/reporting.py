@@ -40,7 +40,7 @@ class ReportingWork:
         kind: ResultKind = "final" if version == 1 else "amended"
         revision = Revision(version=version, kind=kind, product_version=PRODUCT_VERSION, at=utc_now())
         written, pictures = report(reading, case_id=case.case_id, card=card, revision=revision)
-        services.uploads.write_all({picture_key(case.case_id, version, name): data for name, data in pictures.items()})
+        services.uploads.write_all({picture_key(case.case_id, case.attempt, name): data for name, data in pictures.items()})
         return Reported(case, written, clock.finish())
 
     def write(self, done: Sequence[Reported]) -> set[UUID]:

@@ -75,7 +75,9 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
 
 def probability_png(probability: FloatImage) -> bytes:
     """Write a map, (row, column), float32, 0 to 1, as an 8-bit grey PNG: 255 is certain."""
-    return write_png((probability * np.float32(255) + np.float32(0.5)).astype(np.uint8))
+    levels = probability * np.float32(255)
+    levels += np.float32(0.5)
+    return write_png(levels.astype(np.uint8))
 
 
 def _draw_outlines(levels: ByteImage, components: tuple[Component, ...]) -> None:

@@ -25,9 +25,12 @@ def received_key(case_id: UUID, number: int) -> str:
     return f"{case_id.hex}/received-{number:04d}.dcm"
 
 
-def picture_key(case_id: UUID, result_version: int, name: str) -> str:
-    """Where a picture of a result is kept; `name` as the report lists its artefacts, such as `image-1/overlay.png`."""
-    return f"{case_id.hex}/result-{result_version}-{name.replace('/', '-')}"
+def picture_key(case_id: UUID, attempt: int, name: str) -> str:
+    """Where a picture of a result is kept; `name` as the report lists its artefacts, such as `image-1/overlay.png`.
+
+    Named for the claim that drew it: a worker that lost its claim cannot overwrite what the winner's report vouches for.
+    """
+    return f"{case_id.hex}/reading-{attempt}-{name.replace('/', '-')}"
 
 
 class ObjectPlace:

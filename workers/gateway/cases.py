@@ -103,7 +103,8 @@ async def submit(
 
 def _take_in(door: Door, asked: Submission, endpoint_id: str | None, case_id: UUID) -> Accepted:
     submission = replace(asked, endpoint_id=_endpoint_of(door, asked.tenant_id, endpoint_id))
-    return receive(submission, case_id=case_id, uploads=door.services.uploads, accept=door.admissions.ask, now=utc_now())
+    with door.admissions.coming():
+        return receive(submission, case_id=case_id, uploads=door.services.uploads, accept=door.admissions.ask, now=utc_now())
 
 
 def _submission(door: Door, key: ApiKey, asked: ReadSubmission, idempotency_key: str, traceparent: str | None) -> Submission:
@@ -197,7 +198,7 @@ async def show_probability(case_id: CaseId, key: Reader, door: Place, asked: Ann
 
 async def _picture(door: Door, key: ApiKey, case_id: UUID, asked: Picture, name: str) -> Response:
     row = await _require_result(door, key, case_id, asked.version)
-    data = await run_in_threadpool(door.services.uploads.find, picture_key(case_id, row.version, f"image-{asked.image}/{name}"))
+    data = await run_in_threadpool(door.services.uploads.find, picture_key(case_id, row.attempt, f"image-{asked.image}/{name}"))
     if data is None:
         raise Refused("not-found", "this result has no such picture: the image was not read")
     return Response(data, media_type="image/png", headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=3600"})

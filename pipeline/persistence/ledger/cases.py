@@ -33,7 +33,7 @@ FROM case_events e JOIN cases c ON c.id = e.case_id
 WHERE e.case_id = :case_id AND c.tenant_id = :tenant_id AND e.version > :after ORDER BY e.id
 """)
 _RESULT = text("""
-SELECT r.version, r.kind, r.outcome, r.body, r.created_at FROM results r JOIN cases c ON c.id = r.case_id
+SELECT r.version, r.kind, r.outcome, r.body, r.attempt, r.created_at FROM results r JOIN cases c ON c.id = r.case_id
 WHERE r.case_id = :case_id AND c.tenant_id = :tenant_id AND r.version = COALESCE(CAST(:version AS integer), c.result_version)
 """)
 

@@ -62,6 +62,32 @@ def test_what_comes_during_a_commit_shares_the_next_and_everybody_gets_the_own_a
     assert [len(commit) for commit in disk.commits[1:]] == [8, 8, 3]
 
 
+def test_a_commit_waits_a_moment_for_requests_that_are_known_to_come() -> None:
+    disk = Disk()
+    group: GroupCommit[int, int] = GroupCommit(disk.commit, most=8)
+    all_announced = threading.Barrier(5)
+
+    def announced(number: int) -> int:
+        with group.coming():
+            all_announced.wait(PATIENCE_S)
+            return group.ask(number)
+
+    with ThreadPoolExecutor(5) as threads:
+        assert list(threads.map(announced, range(5))) == [0, 2, 4, 6, 8]
+
+    assert sorted(number for commit in disk.commits for number in commit) == [0, 1, 2, 3, 4]
+    # Threads are woken one by one, so that now and then one misses the moment.
+    assert len(disk.commits) <= 3
+
+
+def test_whoever_was_announced_and_does_not_come_holds_nobody_back() -> None:
+    disk = Disk()
+    group: GroupCommit[int, int] = GroupCommit(disk.commit, most=8)
+
+    with group.coming(), group.coming():
+        assert group.ask(4) == 8
+
+
 def test_requests_are_served_in_the_order_in_which_they_came() -> None:
     disk = Disk(is_held=True)
     group: GroupCommit[int, int] = GroupCommit(disk.commit, most=2)
