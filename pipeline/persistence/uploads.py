@@ -83,7 +83,8 @@ class ObjectPlace:
             The place did not answer.
         """
         try:
-            data: bytes = self._files.cat_file(self._path(key))
+            path = self._path(key)
+            data: bytes = Path(path).read_bytes() if isinstance(self._files, LocalFileSystem) else self._files.cat_file(path)
         except _NOT_AN_OBJECT as error:
             raise UploadMissing("no such object") from error
         except OSError as error:

@@ -79,6 +79,8 @@ def _server(app: FastAPI, host: str, port: int) -> _Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            # We write no client address anywhere, so a proxy's word for it is not read.
+            proxy_headers=False,
             timeout_graceful_shutdown=DRAIN_S,
             # Idle sockets are closed; a hospital's proxy opens new ones.
             timeout_keep_alive=30,
