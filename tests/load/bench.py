@@ -251,9 +251,8 @@ def show(contests: list[Contest], console: Console) -> None:
         parts.add_row("of it, the bare loop's work", f"{contest.limit.cpu_ms:.1f}")
         parts.add_row("load generator, beside it", f"{statistics.median(contest.generator_cpu_ms):.1f}")
         console.print(parts)
-    table = Table(
-        title=f"{CORES} cores, {IN_FLIGHT} in flight, {IMAGE_PX} px images, medians of {ROUNDS} (shipped model: {SHIPPED_ROUNDS}) interleaved rounds"
-    )
+    rounds = f"medians of {ROUNDS} (shipped model: {SHIPPED_ROUNDS}) interleaved rounds"
+    table = Table(title=f"{CORES} cores, {IN_FLIGHT} in flight, {IMAGE_PX} px images, {rounds}")
     for heading in ("model", "contender", "images/s", "ratio to (b)", "CPU ms an image"):
         table.add_column(heading, justify="left" if heading in ("model", "contender") else "right")
     for contest in contests:
