@@ -26,11 +26,14 @@ from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, cou
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
+from workers.isolation import apart, given_up_after
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
 BUSY_MARGIN_S = 0.05
+STUCK_FACTOR = 3.0
+"""A run that takes so many times its predicted time, and longer than its stage may, hangs."""
 
 
 @dataclass(slots=True)
@@ -165,7 +168,9 @@ class Former:
             cases = self._claim(model, chosen.waiting, taken)
             if cases:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
-                self._run(chosen, cases, now)
+                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
+                    for group in apart(cases):
+                        self._run(chosen, group, now)
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None
@@ -192,12 +197,13 @@ class Former:
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
         members = [BatchMember(case.case_id, case.attempt, _model_input(case)) for case in cases]
-        with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
-            runner = self._registry.runner(model.reference)
+        image_count = sum(member.model_input.shape[0] for member in members)
+        runner = self._registry.runner(model.reference)
+        with given_up_after(max(INFER.limit_s, STUCK_FACTOR * model.latency.seconds(image_count)), self._on_death):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
-            self._hand_on(cases, result, clocks)
+        self._hand_on(cases, result, clocks)
         if not result.failed:
-            model.latency.learn(fire.image_count, result.forward_s)
+            model.latency.learn(image_count, result.forward_s)
         self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         self._observe(chosen, result, now)
 

@@ -27,6 +27,7 @@ def case(number: int) -> Claimed:
         input=CaseInput(instances=()),
         work=CaseWork(),
         result_version=0,
+        is_preliminary=False,
         client_reference=None,
         endpoint_id=None,
     )
@@ -154,8 +155,8 @@ def test_a_group_ends_when_the_last_case_is_written_whoever_did_it(watch: Watch)
     assert sorted(book.at) == [0, 1, 2]
 
 
-def threads_named(name: str) -> int:
-    return sum(thread.name == name for thread in threading.enumerate())
+def watching_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "watch"}
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -166,10 +167,10 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_closed_watch_leaves_no_thread() -> None:
-    before = threads_named("watch")
+    before = watching_threads()
     watch = Watch()
-    assert threads_named("watch") == before + 1
+    (mine,) = watching_threads() - before
 
     watch.close()
 
-    assert eventually(lambda: threads_named("watch") == before)
+    assert eventually(lambda: not mine.is_alive())

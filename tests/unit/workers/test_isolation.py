@@ -1,0 +1,72 @@
+"""What the model thread does so that one bad case, or one bad run, stops nobody else."""
+
+import threading
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from pipeline.flow import Lane
+from pipeline.persistence.ledger.claims import Claimed
+from schemas.work import CaseInput, CaseWork
+from workers.isolation import apart, given_up_after
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def claimed(number: int, *, tries: int = 1) -> Claimed:
+    return Claimed(
+        case_id=UUID(int=number),
+        attempt=tries,
+        tries=tries,
+        lane=Lane.ROUTINE,
+        accepted_at=NOW,
+        deadline_at=NOW,
+        input=CaseInput(instances=()),
+        work=CaseWork(),
+        result_version=0,
+        is_preliminary=False,
+        client_reference=None,
+        endpoint_id=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tries", "groups"),
+    [
+        ([1, 1, 1], [[0, 1, 2]]),
+        ([1, 2, 1], [[0, 2], [1]]),
+        ([3, 1, 2], [[1], [0], [2]]),
+        ([2, 4], [[0], [1]]),
+        ([], []),
+    ],
+)
+def test_suspects_run_alone_and_after_the_others(tries: list[int], groups: list[list[int]]) -> None:
+    cases = [claimed(number, tries=each) for number, each in enumerate(tries)]
+
+    assert [[case.case_id.int for case in group] for group in apart(cases)] == groups
+
+
+def test_a_run_that_ends_in_time_ends_nothing_else() -> None:
+    died = threading.Event()
+
+    with given_up_after(0.05, died.set):
+        pass
+
+    assert not died.wait(0.2)
+
+
+def test_a_run_that_stands_still_ends_its_process() -> None:
+    died = threading.Event()
+
+    with given_up_after(0.05, died.set):
+        assert died.wait(10)
+
+
+def test_a_run_that_fails_in_time_ends_nothing_else() -> None:
+    died = threading.Event()
+
+    with pytest.raises(ZeroDivisionError), given_up_after(0.05, died.set):
+        raise ZeroDivisionError
+
+    assert not died.wait(0.2)
