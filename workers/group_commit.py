@@ -16,8 +16,8 @@ Asked = TypeVar("Asked")
 Given = TypeVar("Given")
 
 
-LINGER_S = 0.005
-"""Longest that a commit waits for requests that are known to come."""
+LINGER_S = 0.02
+"""Longest that a commit waits for requests that are known to come: about the time that their bytes take to the disk."""
 
 
 class _Request(Generic[Asked, Given]):

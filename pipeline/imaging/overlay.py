@@ -27,6 +27,7 @@ STRIP_LEVEL = 40
 """A grey that sets the footer apart from a black background."""
 MIN_WIDTH_PX = 240
 """Narrower images get a black margin on the right, so that the footer can be read."""
+ROWS_AT_ONCE = 64
 LINE_STEP_PX = 400
 """The line is one pixel wide up to this long side, two up to twice of it, and so on."""
 
@@ -75,9 +76,12 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
 
 def probability_png(probability: FloatImage) -> bytes:
     """Write a map, (row, column), float32, 0 to 1, as an 8-bit grey PNG: 255 is certain."""
-    levels = probability * np.float32(255)
-    levels += np.float32(0.5)
-    return write_png(levels.astype(np.uint8))
+    levels = np.empty(probability.shape, np.uint8)
+    # Some rows at a time: what a whole image needs in between does not fit the nearest cache.
+    for top in range(0, len(probability), ROWS_AT_ONCE):
+        rows = slice(top, top + ROWS_AT_ONCE)
+        levels[rows] = probability[rows] * np.float32(255) + np.float32(0.5)
+    return write_png(levels)
 
 
 def _draw_outlines(levels: ByteImage, components: tuple[Component, ...]) -> None:
