@@ -68,6 +68,28 @@ class CaseList(Frozen):
     """Give it back as `cursor` for the next page; null on the last."""
 
 
+class PutOffView(Frozen):
+    """A case in the compensation queue."""
+
+    case_id: str
+    status: CaseStatus
+    accepted_at: AwareDatetime
+    reason: str | None = None
+    """Why it was put off: a code."""
+    attempts: int
+    """Tries since it was put off."""
+    due_at: AwareDatetime
+    """Not tried again before."""
+    worklist_at: AwareDatetime | None = None
+    """Since when it waits for a human; null while it is still tried."""
+
+
+class PutOffList(Frozen):
+    """The compensation queue of a tenant: those for a human first, then the oldest."""
+
+    cases: tuple[PutOffView, ...]
+
+
 class StageTimes(Frozen):
     """One of the seven stages in a case's timeline."""
 

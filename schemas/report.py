@@ -9,11 +9,12 @@ from schemas.frozen import Frozen
 from schemas.instance import SpacingSource
 from schemas.model_card import CodedConcept
 
-REPORT_SCHEMA_VERSION: Final = "1.0"
+REPORT_SCHEMA_VERSION: Final = "1.1"
 
 ResultKind = Literal["preliminary", "final", "amended"]
-Outcome = Literal["findings", "nothing_found", "not_assessable", "not_applicable"]
-ImageStatus = Literal["findings", "nothing_found", "not_assessable", "not_applicable", "unreadable"]
+Outcome = Literal["findings", "nothing_found", "not_assessable", "not_applicable", "not_yet_read"]
+ImageStatus = Literal["findings", "nothing_found", "not_assessable", "not_applicable", "unreadable", "not_yet_read"]
+PreliminaryReason = Literal["inference-wait", "deadline"]
 LengthUnit = Literal["mm", "px"]
 
 
@@ -108,7 +109,7 @@ class BatchRecord(Frozen):
 class Report(Frozen):
     """One version of a case's result."""
 
-    schema_version: Literal["1.0"] = REPORT_SCHEMA_VERSION
+    schema_version: Literal["1.1"] = REPORT_SCHEMA_VERSION
     case_id: str
     version: int = Field(ge=1)
     kind: ResultKind
@@ -120,10 +121,13 @@ class Report(Frozen):
     """Every image of the case was read."""
     study_instance_uid: str | None
     images: tuple[ImageReading, ...]
-    algorithm: Algorithm
+    preliminary_reason: PreliminaryReason | None = None
+    """Why the answer is preliminary: the case still waits for the model, or its deadline is here. The final follows as a new version."""
+    algorithm: Algorithm | None = None
+    """None in a preliminary result: no model has read the case."""
     batch: BatchRecord | None = None
-    input_digest: str
-    """SHA-256 over the received objects' digests, in order: the root of the digest chain."""
+    input_digest: str | None
+    """SHA-256 over the received objects' digests, in order: the root of the digest chain. None where nothing was fetched yet."""
     model_input_digest: str | None = None
     model_output_digest: str | None = None
     limits: tuple[str, ...]

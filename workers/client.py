@@ -19,7 +19,17 @@ import httpx
 from httpx_sse import connect_sse
 from pydantic import BaseModel, ValidationError
 
-from schemas.api import CaseEventView, CaseList, CaseView, EndpointView, LaneName, Problem, TimelineView
+from schemas.api import (
+    CaseEventView,
+    CaseList,
+    CaseView,
+    EndpointView,
+    LaneName,
+    Problem,
+    PutOffList,
+    PutOffView,
+    TimelineView,
+)
 from schemas.report import Report
 from schemas.webhook import CaseStatus
 
@@ -216,6 +226,18 @@ class Client:
             if case.status != "cancelled":
                 raise
             return case
+
+    def put_off_cases(self) -> tuple[PutOffView, ...]:
+        """List the cases of the compensation queue: those for a human first, then the oldest."""
+        return _parsed(PutOffList, self._send("GET", "/v1/compensation")).cases
+
+    def retry_put_off(self, case_id: str) -> CaseView:
+        """Give a put-off case all its tries again."""
+        return _parsed(CaseView, self._send("POST", f"/v1/compensation/{case_id}/retry"))
+
+    def close_put_off(self, case_id: str) -> CaseView:
+        """End a put-off case without a reading by the AI."""
+        return _parsed(CaseView, self._send("POST", f"/v1/compensation/{case_id}/close"))
 
     def add_endpoint(self, url: str) -> EndpointView:
         """Store an address for callbacks. Keep the `secret`: it is shown this once, and `verify_callback` needs it."""

@@ -146,7 +146,7 @@ def _completed(settings: Settings, state: StateFolder, servers: list[EmbeddedSer
 
 
 def _process_specs(settings: Settings, ready: Path) -> list[ProcessSpec]:
-    specs = [_spec(settings, name, f"workers.{name}", ready, WORKERS) for name in ("intake", "reporting", "delivery", "sweeper")]
+    specs = [_spec(settings, name, f"workers.{name}", ready, WORKERS) for name in ("intake", "reporting", "delivery", "sweeper", "guard")]
     specs += [
         _spec(settings, f"inference-{number}", "workers.inference", ready, WORKERS) for number in range(1, settings.inference_workers + 1)
     ]

@@ -46,14 +46,30 @@ class Reported:
 def complete(app: Celery, services: Services, reported: Sequence[Reported]) -> set[UUID]:
     """Write cases' results in one commit, tell their endpoints, free their tensors; return those whose claim still stood.
 
-    Of the others nothing was written and nothing freed.
+    Of the others nothing was written and nothing freed. Where the guard gave a preliminary answer while the report was
+    written, the report becomes the version after it.
     """
+    stood = _complete_once(app, services, reported)
+    overtaken = [moved for each in reported if each.case.case_id not in stood and (moved := _renumbered(services, each))]
+    return stood | _complete_once(app, services, overtaken) if overtaken else stood
+
+
+def _complete_once(app: Celery, services: Services, reported: Sequence[Reported]) -> set[UUID]:
     completions = {each.case.case_id: _completion(services, each) for each in reported}
     stood = complete_cases(services.ledger, list(completions.values()), left=CaseState.POSTPROCESSING, worker=services.worker)
     for each in reported:
         if each.case.case_id in stood:
             _after(app, services, each.case, completions[each.case.case_id].callback, outcome=each.report.outcome)
     return stood
+
+
+def _renumbered(services: Services, reported: Reported) -> Reported | None:
+    """The same report as the version after a preliminary answer that came first; None where the claim is gone."""
+    now = read_unclaimed(services.ledger, reported.case.case_id)
+    if now is None or now.attempt != reported.case.attempt or now.result_version < reported.report.version:
+        return None
+    report = reported.report.model_copy(update={"version": now.result_version + 1})
+    return Reported(now, report, reported.timeline)
 
 
 def _completion(services: Services, reported: Reported) -> Completion:

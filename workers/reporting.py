@@ -37,7 +37,8 @@ class ReportingWork:
         reading = postprocess(case.work, case_id=case.case_id, card=card, tensors=services.tensors)
         clock.enter(flow.REPORT.name)
         version = case.result_version + 1
-        kind: ResultKind = "final" if version == 1 else "amended"
+        # What follows a preliminary answer is the first final one.
+        kind: ResultKind = "final" if version == 1 or case.is_preliminary else "amended"
         revision = Revision(version=version, kind=kind, product_version=PRODUCT_VERSION, at=utc_now())
         written, pictures = report(reading, case_id=case.case_id, card=card, revision=revision)
         services.uploads.write_all({picture_key(case.case_id, case.attempt, name): data for name, data in pictures.items()})

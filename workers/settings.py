@@ -57,6 +57,10 @@ class Settings(BaseSettings):
 
     deadline_s: PositiveFloat = DEADLINE_S
     """From acceptance to the answer. A client may ask for less, never for more."""
+    preliminary_after_s: PositiveFloat = 10.0
+    """Wait for the model after which the client gets an explicit preliminary answer; the case stays in line."""
+    answer_reserve_s: PositiveFloat = 2.0
+    """This long before its deadline (a fifth of the time at most) a case without an answer gets a preliminary one."""
     batch_window_s: NonNegativeFloat = 2.0
     """Longest that an idle device is held back for company: a ceiling, not a wait."""
     batch_images: PositiveInt = 16

@@ -1,12 +1,15 @@
 """The outcome of a whole case, and the one sentence that says it to a human."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from pipeline.cases.reading import CaseReading, MeasuredRegion, ReadImage
-from schemas.report import Outcome
+
+ReadOutcome = Literal["findings", "nothing_found", "not_assessable", "not_applicable"]
+"""`Outcome` of a case that was read."""
 
 
-def outcome_of(reading: CaseReading) -> Outcome:
+def outcome_of(reading: CaseReading) -> ReadOutcome:
     """One finding decides for the case; silence counts only where an image was read.
 
     What could not be read outranks what the model was not made for: it may have held a finding.

@@ -27,12 +27,25 @@ BATCHES_FIRED = Counter("secondread_batches_total", "Batches by the reason that 
 FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
 
 MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])
+RING_BUDGET_SPENT = Counter(
+    "secondread_ring_budget_spent_total", "Rounds in which the sweeper rang all that its budget allows; the rest waits for the next."
+)
 LEASES_EXPIRED = Counter("secondread_leases_expired_total", "Claims whose worker gave no sign of life.", ["pool"])
 QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside after too many tries.", ["pool"])
 TENSORS_RECLAIMED = Counter("secondread_arena_slot_leaks_total", "Tensors that nobody freed before they expired.")
 TENSOR_BYTES = Gauge("secondread_tensor_store_bytes", "Bytes in the tensor store.", multiprocess_mode="mostrecent")
 SWEEPER_LAST_SUCCESS = Gauge(
     "secondread_reconciler_last_success_timestamp_seconds", "When the sweeper last finished a round.", multiprocess_mode="mostrecent"
+)
+LEADER_SINCE = Gauge(
+    "secondread_leader_since_timestamp_seconds", "When the leader of a role took over.", ["role"], multiprocess_mode="mostrecent"
+)
+
+PRELIMINARY_ANSWERS = Counter("secondread_preliminary_answers_total", "Answers by the clock, before the reading.", ["lane", "reason"])
+CASES_PUT_OFF = Counter("secondread_cases_deferred_total", "Cases that went to the compensation queue.", ["lane", "reason"])
+WORKLISTED = Counter("secondread_compensation_exhausted_total", "Cases that went to the human worklist after their last try.")
+GUARD_LAST_SUCCESS = Gauge(
+    "secondread_guard_last_success_timestamp_seconds", "When the guard last finished a round.", multiprocess_mode="mostrecent"
 )
 
 CALLBACK_ATTEMPTS = Counter("secondread_webhook_attempts_total", "Callback attempts by outcome class.", ["outcome"])

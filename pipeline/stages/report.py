@@ -1,9 +1,9 @@
 """Stage 6: word what was read, number the findings, and name everything that the result was made from."""
 
-from collections.abc import Iterable
 from hashlib import sha256
 from uuid import UUID
 
+from pipeline.cases.digests import chain_of
 from pipeline.cases.reading import CaseReading, MeasuredRegion, ReadImage, Revision
 from pipeline.cases.summary import outcome_of, summarise
 from schemas.identifiers import public_id
@@ -45,18 +45,13 @@ def report(reading: CaseReading, *, case_id: UUID, card: ModelCard, revision: Re
         images=_images(reading.images, artefacts, case_id=case_id, card=card),
         algorithm=_algorithm(card, inferred, product_version=revision.product_version),
         batch=_batch(inferred) if inferred else None,
-        input_digest=_chain(instance.digest for instance in prepared.instances),
+        input_digest=chain_of(instance.digest for instance in prepared.instances),
         model_input_digest=prepared.model_input.digest if prepared.model_input else None,
         model_output_digest=inferred.probability.digest if inferred else None,
         limits=card.limits,
         created_at=revision.at,
     )
     return written, {name: content for of_image in artefacts for name, content in of_image.items()}
-
-
-def _chain(digests: Iterable[str]) -> str:
-    """SHA-256 over the hex digits of the digests, in order and without separators."""
-    return sha256("".join(digests).encode("ascii")).hexdigest()
 
 
 def _artefacts(image: ReadImage, number: int) -> dict[str, bytes]:

@@ -37,6 +37,9 @@ SETTINGS = {
     "SECONDREAD_METRICS_PORT": "0",
     "SECONDREAD_WEBHOOK_ALLOW_NETWORKS": '["127.0.0.0/8"]',
     "SECONDREAD_WEBHOOK_ALLOW_HTTP": "true",
+    # Tests that stop workers, or send hundreds of cases to a slow machine, are not about the guard; `test_guard.py` is.
+    "SECONDREAD_DEADLINE_S": "240",
+    "SECONDREAD_PRELIMINARY_AFTER_S": "120",
 }
 
 Json = dict[str, Any]

@@ -27,7 +27,8 @@ def show(case_id: Annotated[str, typer.Argument(metavar="ID")], *, url: UrlOptio
     if timeline.deliveries:
         console.print(deliveries_table(timeline.deliveries))
     if report is not None:
-        console.print(f"{report.algorithm.name} {report.algorithm.version}, version {report.version} of the result, {report.kind}")
+        algorithm = f"{report.algorithm.name} {report.algorithm.version}" if report.algorithm else "Not yet read by a model"
+        console.print(f"{algorithm}, version {report.version} of the result, {report.kind}")
         console.print(report.notice, style="italic")
 
 

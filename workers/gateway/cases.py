@@ -98,7 +98,7 @@ async def submit(
         headers["Preference-Applied"] = f"wait={wait_s:.0f}"
     if not is_answered:
         headers["Retry-After"] = "2"
-    return _json(row, status=200 if is_answered else 202, headers=headers, result_body=row.result_body if is_answered else None)
+    return case_response(row, status=200 if is_answered else 202, headers=headers, result_body=row.result_body if is_answered else None)
 
 
 def _take_in(door: Door, asked: Submission, endpoint_id: str | None, case_id: UUID) -> Accepted:
@@ -150,7 +150,7 @@ async def show(
         headers["Retry-After"] = "2" if age_s < 10 else "5" if age_s < 60 else "10"
     if if_none_match == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return _json(row, headers=headers, result_body=row.result_body)
+    return case_response(row, headers=headers, result_body=row.result_body)
 
 
 async def _answered(door: Door, key: ApiKey, case_id: UUID, waiter: Waiter, until: float) -> Row[Any]:
@@ -207,7 +207,7 @@ async def _picture(door: Door, key: ApiKey, case_id: UUID, asked: Picture, name:
 @router.get("/{case_id}/timeline", response_model=TimelineView, summary="See where the time went")
 async def show_timeline(case_id: CaseId, key: Reader, door: Place) -> TimelineView:
     """The seven stages with their times, every state change, and the callbacks."""
-    row = await _require_case(door, key, case_id)
+    row = await require_case(door, key, case_id)
     events = await run_in_threadpool(read_events, door.services.ledger, case_id, tenant_id=key.tenant_id)
     deliveries = await run_in_threadpool(deliveries_of, door.services.ledger, case_id)
     delivered = [delivery.at for delivery in deliveries if delivery.state == "delivered"]
@@ -221,7 +221,7 @@ async def show_timeline(case_id: CaseId, key: Reader, door: Place) -> TimelineVi
 
 async def watched_case(case_id: CaseId, key: Reader, door: Place) -> tuple[UUID, ApiKey]:
     """Check the case before the stream begins: afterwards no status can be sent."""
-    await _require_case(door, key, case_id)
+    await require_case(door, key, case_id)
     return case_id, key
 
 
@@ -276,33 +276,34 @@ async def show_list(
 async def withdraw(case_id: CaseId, key: Writer, door: Place) -> Response:
     """End a case that needs no answer any more; 409 where it has one."""
     for _ in range(CANCEL_TRIES):
-        row = await _require_case(door, key, case_id)
+        row = await require_case(door, key, case_id)
         if CaseState(row.state) in TERMINAL:
             raise Refused("case-already-ended", case_id=public_id("case", case_id))
         try:
             await run_in_threadpool(cancel, door.app, door.services, row)
         except StaleCompletion:
             continue  # it moved between our reading and our writing
-        return _json(await _require_case(door, key, case_id), status=202)
+        return case_response(await require_case(door, key, case_id), status=202)
     raise Refused("case-moved", case_id=public_id("case", case_id))
 
 
 async def _require_result(door: Door, key: ApiKey, case_id: UUID, version: int | None) -> Row[Any]:
     row = await run_in_threadpool(read_result, door.services.ledger, case_id, tenant_id=key.tenant_id, version=version)
     if row is None:
-        await _require_case(door, key, case_id)
+        await require_case(door, key, case_id)
         raise Refused("result-not-ready", case_id=public_id("case", case_id))
     return row
 
 
-async def _require_case(door: Door, key: ApiKey, case_id: UUID) -> Row[Any]:
+async def require_case(door: Door, key: ApiKey, case_id: UUID) -> Row[Any]:
+    """A case of this tenant, as it stands; 404 where there is none."""
     row = await run_in_threadpool(read_case, door.services.ledger, case_id, tenant_id=key.tenant_id)
     if row is None:
         raise Refused("not-found")
     return row
 
 
-def _json(row: Row[Any], *, status: int = 200, headers: dict[str, str] | None = None, result_body: str | None = None) -> Response:
+def case_response(row: Row[Any], *, status: int = 200, headers: dict[str, str] | None = None, result_body: str | None = None) -> Response:
     """One case as JSON; a result goes out as it was written, byte for byte."""
     view = case_view(row)
     # Written by pydantic's own serialiser: a second pass through the framework's costs as much as the query.

@@ -33,6 +33,7 @@ REFUSALS: dict[str, Refusal] = {
     "result-not-ready": Refusal(404, "The case has no such result yet", "Wait for the callback, or poll the case.", 2),
     "method-not-allowed": Refusal(405, "This address does not take that method", "See /openapi.json."),
     "case-already-ended": Refusal(409, "The case has ended already", "Read the case; nothing is left to cancel."),
+    "case-not-put-off": Refusal(409, "The case is not in the compensation queue", "Read the case: it is being read, or has ended."),
     "case-moved": Refusal(409, "The case changed while the request ran", "Read the case and try again.", 1),
     "too-large": Refusal(413, "The request is larger than this door takes", "Split the submission, or have it fetched from a source."),
     "unsupported-media-type": Refusal(415, "The body is of a type that is not taken", "Send multipart/form-data or application/json."),

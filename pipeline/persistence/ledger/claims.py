@@ -42,6 +42,8 @@ class Claimed:
     input: CaseInput
     work: CaseWork
     result_version: int
+    is_preliminary: bool
+    """The newest result is a preliminary one."""
     client_reference: str | None
     endpoint_id: UUID | None
 
@@ -88,7 +90,8 @@ WITH free AS (
     UNION ALL
     SELECT id, version, :queued, :claimed, attempt, :worker, NULL, CAST(:seen_no AS bigint), changed_at FROM moved
 )
-SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id FROM moved
+SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, client_reference, endpoint_id
+FROM moved
 """)
 
 # Never waits for a row: a batch that is handed on meanwhile locks the same rows in another order, which would be a deadlock.
@@ -218,13 +221,14 @@ def _claimed(row: Row[Any]) -> Claimed:
         input=CaseInput.model_validate(row.input),
         work=CaseWork.model_validate(row.work),
         result_version=row.result_version,
+        is_preliminary=row.is_preliminary,
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
     )
 
 
 _READ = text("""
-SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, client_reference, endpoint_id, state
+SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, client_reference, endpoint_id, state
 FROM cases WHERE id = :case_id
 """)
 

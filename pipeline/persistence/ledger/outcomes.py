@@ -62,6 +62,11 @@ class Ownership:
     worker: str | None = None
 
 
+# What an endpoint has not been told yet is not told any more once there is a final answer.
+_OVERTAKEN = """
+    UPDATE deliveries SET state = 'dropped', ended_at = clock_timestamp() FROM moved
+    WHERE deliveries.case_id = moved.id AND deliveries.event_type IN ('case.preliminary', 'case.deferred') AND deliveries.state = 'pending'
+"""
 _CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
 
 _COMPLETE = text(f"""
@@ -83,7 +88,7 @@ WITH done AS (
 ), logged AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
     SELECT id, version, :left, 'completed', attempt, :worker, outcome, changed_at FROM moved JOIN done ON id = case_id
-), queued AS (
+), overtaken AS ({_OVERTAKEN}), queued AS (
     INSERT INTO deliveries ({_CALLBACK_COLUMNS})
     SELECT event_id, id, endpoint_id, event_type, answer_version, callback_body, changed_at, changed_at
     FROM moved JOIN done ON id = case_id WHERE event_id IS NOT NULL
@@ -101,7 +106,7 @@ WITH moved AS (
 ), logged AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
     SELECT id, version, :left, :entered, attempt, :worker, :code, changed_at FROM moved
-), queued AS (
+), overtaken AS ({_OVERTAKEN}), queued AS (
     INSERT INTO deliveries ({_CALLBACK_COLUMNS})
     SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), :event_type, result_version, :callback_body, changed_at, changed_at
     FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL

@@ -77,6 +77,10 @@ CASES = Table(
     Column("publish_no", BigInteger, nullable=False),
     Column("published_at", MOMENT, nullable=False),
     Column("due_at", MOMENT, nullable=False),
+    # The compensation queue: why the case was put off, how often it was tried again, since when it is a human's.
+    Column("deferred_because", Text),
+    Column("compensation_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("worklist_at", MOMENT),
     # On nothing that changes while a case is open: its six updates stay on their page, and touch no index.
     Index("cases_open", "id", postgresql_where=text("ended_at IS NULL")),
     Index("cases_of_tenant", "tenant_id", "id"),

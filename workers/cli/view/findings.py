@@ -12,6 +12,7 @@ OUTCOME_STYLES = {
     "nothing_found": "green",
     "not_applicable": "cyan",
     "not_assessable": "magenta",
+    "not_yet_read": "bold cyan",
     "failed": "red",
     "refused": "red",
 }
