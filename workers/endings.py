@@ -1,5 +1,6 @@
 """How a case ends from a process's point of view: the ledger's end, its callback's doorbell, and what is freed."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from sqlalchemy.engine import Row
 from uuid6 import uuid7
 
 from pipeline.callbacks.event import CaseFacts, case_event_body
+from pipeline.cases.compensation import retry_delay_s
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.errors import QueueUnavailable, SecondreadError
@@ -17,6 +19,7 @@ from pipeline.flow import Lane
 from pipeline.observability import metrics
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, read_unclaimed
+from pipeline.persistence.ledger.compensation import PutOff, put_off
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, Ownership, cancel_case, complete_cases, fail_case
 from schemas.report import Report
 from schemas.webhook import CaseEventType
@@ -98,6 +101,18 @@ def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError
     owner = Ownership(case.case_id, case.attempt, ending.left, services.worker)
     fail_case(services.ledger, owner, failure, timeline=ending.timeline, callback=callback)
     _after(app, services, case, callback, outcome="failed")
+
+
+def try_later(services: Services, case: Claimed, left: CaseState, *, reason: str) -> bool:
+    """Put a compensation case off until its next try, or hand it to the human worklist after the last; False where it had moved."""
+    delay_s = retry_delay_s(case.compensation_attempts, jitter=random.random)
+    at_human = put_off(services.ledger, PutOff(case.case_id, case.attempt, left, reason, delay_s))
+    if at_human is None:
+        return False
+    if at_human:
+        metrics.WORKLISTED.inc()
+    logger().warning("put_off_again", reason=reason, tries=case.compensation_attempts, delay_s=round(delay_s), at_human=at_human)
+    return True
 
 
 def cancel(app: Celery, services: Services, row: Row[Any]) -> None:

@@ -44,6 +44,7 @@ class Claimed:
     result_version: int
     is_preliminary: bool
     """The newest result is a preliminary one."""
+    compensation_attempts: int
     client_reference: str | None
     endpoint_id: UUID | None
 
@@ -71,8 +72,12 @@ class Rung:
     deadline_at: datetime
 
 
+_COLUMNS = """id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, compensation_attempts,
+client_reference, endpoint_id"""
+"""What `Claimed` is made of."""
+
 # A lapsed claim is given up and taken anew: two steps of the state table, two events.
-_CLAIM = text("""
+_CLAIM = text(f"""
 WITH free AS (
     SELECT id, state = :claimed AS is_lapsed FROM cases
     WHERE id = ANY(:ids) AND tries < :max_tries
@@ -90,9 +95,8 @@ WITH free AS (
     UNION ALL
     SELECT id, version, :queued, :claimed, attempt, :worker, NULL, CAST(:seen_no AS bigint), changed_at FROM moved
 )
-SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, client_reference, endpoint_id
-FROM moved
-""")
+SELECT {_COLUMNS} FROM moved
+""")  # noqa: S608 - column names of ours
 
 # Never waits for a row: a batch that is handed on meanwhile locks the same rows in another order, which would be a deadlock.
 _RENEW = text("""
@@ -222,15 +226,13 @@ def _claimed(row: Row[Any]) -> Claimed:
         work=CaseWork.model_validate(row.work),
         result_version=row.result_version,
         is_preliminary=row.is_preliminary,
+        compensation_attempts=row.compensation_attempts,
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
     )
 
 
-_READ = text("""
-SELECT id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, client_reference, endpoint_id, state
-FROM cases WHERE id = :case_id
-""")
+_READ = text(f"SELECT {_COLUMNS} FROM cases WHERE id = :case_id")  # noqa: S608
 
 
 def read_unclaimed(ledger: Ledger, case_id: UUID) -> Claimed | None:

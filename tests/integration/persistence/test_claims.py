@@ -74,6 +74,8 @@ def test_a_claim_tells_the_worker_all_that_it_needs(ledger: Ledger, cases: Cases
             input=new.input,
             work=CaseWork(),
             result_version=0,
+            is_preliminary=False,
+            compensation_attempts=0,
             client_reference="order-17",
             endpoint_id=new.endpoint_id,
         )

@@ -28,6 +28,7 @@ def case(number: int) -> Claimed:
         work=CaseWork(),
         result_version=0,
         is_preliminary=False,
+        compensation_attempts=0,
         client_reference=None,
         endpoint_id=None,
     )

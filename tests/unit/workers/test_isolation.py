@@ -26,6 +26,7 @@ def claimed(number: int, *, tries: int = 1) -> Claimed:
         work=CaseWork(),
         result_version=0,
         is_preliminary=False,
+        compensation_attempts=0,
         client_reference=None,
         endpoint_id=None,
     )
