@@ -31,6 +31,7 @@ LONGEST_WAIT_S = 25
 """The door waits no longer for one request."""
 LOOK_EVERY_S = 0.05
 MAX_BODY_BYTES = 8 * 1024 * 1024
+DEADLINE_S = 240
 SETTINGS = {
     "SECONDREAD_MAX_BODY_BYTES": str(MAX_BODY_BYTES),
     "SECONDREAD_GATEWAY_PORT": "0",
@@ -38,7 +39,7 @@ SETTINGS = {
     "SECONDREAD_WEBHOOK_ALLOW_NETWORKS": '["127.0.0.0/8"]',
     "SECONDREAD_WEBHOOK_ALLOW_HTTP": "true",
     # Tests that stop workers, or send hundreds of cases to a slow machine, are not about the guard; `test_guard.py` is.
-    "SECONDREAD_DEADLINE_S": "240",
+    "SECONDREAD_DEADLINE_S": str(DEADLINE_S),
     "SECONDREAD_PRELIMINARY_AFTER_S": "120",
 }
 
