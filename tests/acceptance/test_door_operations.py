@@ -18,6 +18,9 @@ ROUTES = {
     "/v1/cases/{case_id}/probability.png": {"get"},
     "/v1/cases/{case_id}/result": {"get"},
     "/v1/cases/{case_id}/timeline": {"get"},
+    "/v1/compensation": {"get"},
+    "/v1/compensation/{case_id}/retry": {"post"},
+    "/v1/compensation/{case_id}/close": {"post"},
     "/v1/webhook-endpoints": {"post"},
     "/v1/webhook-endpoints/{endpoint_id}": {"get", "delete"},
 }
