@@ -14,7 +14,7 @@ from sqlalchemy.engine import Row
 
 from pipeline.errors import LedgerUnavailable
 from pipeline.observability.log import logger
-from pipeline.persistence.ledger.cases import read_answered_cases
+from pipeline.persistence.ledger.cases import Reader, read_answered_cases
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL
 
@@ -25,7 +25,9 @@ LISTEN_S = 5.0
 class Waiter:
     """One request that waits for one case."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader | None) -> None:
+        self.reader = reader
+        """Who will read the answer; None: whoever waits only wants to hear of it."""
         self._rung = asyncio.Event()
         self.row: Row[Any] | None = None
         """The case with its newest result, once the bell has brought it."""
@@ -68,9 +70,9 @@ class AnswerBell:
         self._is_open.clear()
 
     @contextmanager
-    def waiting(self, case_id: UUID) -> Iterator[Waiter]:
+    def waiting(self, case_id: UUID, reader: Reader | None = None) -> Iterator[Waiter]:
         """Be woken inside the block. Subscribe first, then read (or make) the case: an answer in between still wakes."""
-        waiter = Waiter()
+        waiter = Waiter(reader)
         self._waiters[case_id].add(waiter)
         try:
             yield waiter
@@ -106,27 +108,26 @@ class AnswerBell:
             connection.close()
 
     def _bring(self, answered: set[UUID]) -> None:
-        """Read the answered cases that somebody here waits for, all in one query."""
-        awaited = [case_id for case_id in answered if case_id in self._waiters]
-        if not awaited:
-            return
+        """Read the answered cases that somebody here waits to read, all in one query; the others are only woken."""
+        waiters = [(case_id, waiter) for case_id in answered for waiter in tuple(self._waiters.get(case_id, ()))]
+        asked = [(case_id, waiter.reader) for case_id, waiter in waiters if waiter.reader]
+        rows: dict[UUID, Row[Any]] = {}
         try:
-            rows = read_answered_cases(self._ledger, awaited)
+            if asked:
+                rows = {row.id: row for row in read_answered_cases(self._ledger, asked)}
         except LedgerUnavailable as error:
             # They read for themselves, and fail or not with a code of their own.
             logger().warning("answers_not_read", code=error.code)
-            self._post(self._wake_all)
-        else:
-            self._post(self._wake, rows)
+        if waiters:
+            self._post(self._wake, [(waiter, rows.get(case_id)) for case_id, waiter in waiters])
 
     def _post(self, call: Callable[..., None], *arguments: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _wake(self, rows: Sequence[Row[Any]]) -> None:
-        for row in rows:
-            for waiter in self._waiters.get(row.id, ()):
-                waiter.ring(row)
+    def _wake(self, waiters: Sequence[tuple[Waiter, Row[Any] | None]]) -> None:
+        for waiter, row in waiters:
+            waiter.ring(row)
 
     def _wake_all(self) -> None:
         for group in self._waiters.values():

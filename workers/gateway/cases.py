@@ -18,6 +18,7 @@ from pipeline.cases.states import TERMINAL, CaseState
 from pipeline.deadline import utc_now
 from pipeline.errors import StaleCompletion
 from pipeline.persistence.ledger.admission import Accepted, ApiKey
+from pipeline.persistence.ledger.cases import Reader as LedgerReader
 from pipeline.persistence.ledger.cases import list_cases, read_answered_case, read_case, read_events, read_result
 from pipeline.persistence.ledger.deliveries import deliveries_of, find_endpoint
 from pipeline.persistence.uploads import picture_key
@@ -78,7 +79,7 @@ async def submit(
     if idempotency_key is None or not _KEY.match(idempotency_key):
         raise Refused("idempotency-key-missing")
     case_id = UUID(bytes=uuid7().bytes)
-    with door.bell.waiting(case_id) as waiter:
+    with door.bell.waiting(case_id, reader_of(key)) as waiter:
         async with read_submission(request, door.services.settings) as asked:
             submission = _submission(door, key, asked, idempotency_key, request.headers.get("traceparent"))
             accepted = await run_in_threadpool(_take_in, door, submission, asked.webhook_endpoint_id, case_id)
@@ -88,7 +89,7 @@ async def submit(
             await waiter.wait(min(wait_s, LOOK_ANYWAY_S))
             row = await _answered(door, key, case_id, waiter, until)
     if accepted.is_replay:
-        with door.bell.waiting(accepted.case_id) as waiter:
+        with door.bell.waiting(accepted.case_id, reader_of(key)) as waiter:
             row = await _answered(door, key, accepted.case_id, waiter, until)
     is_answered = bool(wait_s) and _has_answer(row)
     headers = {"Location": f"/v1/cases/{public_id('case', row.id)}", "ETag": f'"{row.version}"'}
@@ -140,7 +141,7 @@ async def show(
     if_none_match: Annotated[str | None, Header(description="The ETag that you have.")] = None,
 ) -> Response:
     """Read a case. With `Prefer: wait=n` the reply waits for the case's answer, n seconds at most."""
-    with door.bell.waiting(case_id) as waiter:
+    with door.bell.waiting(case_id, reader_of(key)) as waiter:
         row = await _answered(door, key, case_id, waiter, time.monotonic() + wait_s)
     headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
     if wait_s:
@@ -156,13 +157,18 @@ async def show(
 async def _answered(door: Door, key: ApiKey, case_id: UUID, waiter: Waiter, until: float) -> Row[Any]:
     """The case, once it has an answer or the wait is over (`until`, monotonic seconds)."""
     while True:
-        row = waiter.row or await run_in_threadpool(read_answered_case, door.services.ledger, case_id, tenant_id=key.tenant_id)
+        row = waiter.row or await run_in_threadpool(read_answered_case, door.services.ledger, case_id, reader_of(key))
         if row is None or row.tenant_id != key.tenant_id:
             raise Refused("not-found")
         left_s = until - time.monotonic()
         if _has_answer(row) or left_s <= 0:
             return row
         await waiter.wait(min(left_s, LOOK_ANYWAY_S))
+
+
+def reader_of(key: ApiKey) -> LedgerReader:
+    """Who reads, as the ledger writes it down."""
+    return LedgerReader(key.tenant_id, key.id)
 
 
 def _has_answer(row: Row[Any]) -> bool:
@@ -288,7 +294,7 @@ async def withdraw(case_id: CaseId, key: Writer, door: Place) -> Response:
 
 
 async def _require_result(door: Door, key: ApiKey, case_id: UUID, version: int | None) -> Row[Any]:
-    row = await run_in_threadpool(read_result, door.services.ledger, case_id, tenant_id=key.tenant_id, version=version)
+    row = await run_in_threadpool(read_result, door.services.ledger, case_id, reader_of(key), version=version)
     if row is None:
         await require_case(door, key, case_id)
         raise Refused("result-not-ready", case_id=public_id("case", case_id))

@@ -116,6 +116,18 @@ RESULTS = Table(
     Column("created_at", MOMENT, nullable=False),
 )
 
+# Who has read which version of a result: rows are only added.
+RESULT_READS = Table(
+    "result_reads",
+    METADATA,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("case_id", Uuid, nullable=False),
+    Column("result_version", Integer, nullable=False),
+    Column("key_id", Uuid, nullable=False),
+    Column("at", MOMENT, nullable=False, server_default=text("clock_timestamp()")),
+    Index("result_reads_of_case", "case_id", "id"),
+)
+
 IDEMPOTENCY_KEYS = Table(
     "idempotency_keys",
     METADATA,

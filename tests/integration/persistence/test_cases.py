@@ -6,12 +6,22 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DatabaseError
 
 from pipeline.deadline import utc_now
 from pipeline.flow import Lane, Pool
-from pipeline.persistence.ledger.cases import list_cases, read_answered_case, read_case, read_events, read_result
+from pipeline.persistence.ledger.cases import (
+    Reader,
+    list_cases,
+    read_answered_case,
+    read_answered_cases,
+    read_case,
+    read_events,
+    read_result,
+)
 from pipeline.persistence.ledger.claims import Claimed
-from pipeline.persistence.ledger.engine import Ledger
+from pipeline.persistence.ledger.engine import Ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Ownership
 from tests.integration.persistence.singly import complete_case
 
@@ -20,6 +30,8 @@ pytestmark = pytest.mark.services
 Cases = Any
 """The factory of `conftest.py`."""
 TENANT, OTHER = UUID(int=1), UUID(int=2)
+KEY = UUID(int=9)
+MINE = Reader(TENANT, KEY)
 
 
 @pytest.fixture
@@ -33,8 +45,8 @@ def test_another_tenants_case_looks_like_none_at_all(ledger: Ledger, completed: 
     assert read_case(ledger, completed, tenant_id=TENANT) is not None
 
     assert read_case(ledger, completed, tenant_id=OTHER) is None
-    assert read_answered_case(ledger, completed, tenant_id=OTHER) is None
-    assert read_result(ledger, completed, tenant_id=OTHER) is None
+    assert read_answered_case(ledger, completed, Reader(OTHER, KEY)) is None
+    assert read_result(ledger, completed, Reader(OTHER, KEY)) is None
     assert read_events(ledger, completed, tenant_id=OTHER) == []
     assert list_cases(ledger, OTHER, limit=10) == []
 
@@ -50,8 +62,8 @@ def test_a_case_is_read_as_it_stands(ledger: Ledger, cases: Cases) -> None:
 
 
 def test_a_case_comes_with_the_bytes_of_its_newest_result_or_with_none(ledger: Ledger, cases: Cases, completed: UUID) -> None:
-    answered = read_answered_case(ledger, completed, tenant_id=TENANT)
-    waiting = read_answered_case(ledger, cases.accepted(), tenant_id=TENANT)
+    answered = read_answered_case(ledger, completed, MINE)
+    waiting = read_answered_case(ledger, cases.accepted(), MINE)
 
     assert answered is not None
     assert waiting is not None
@@ -60,13 +72,46 @@ def test_a_case_comes_with_the_bytes_of_its_newest_result_or_with_none(ledger: L
 
 
 def test_a_result_is_read_by_its_version_or_the_newest(ledger: Ledger, cases: Cases, completed: UUID) -> None:
-    newest = read_result(ledger, completed, tenant_id=TENANT)
+    newest = read_result(ledger, completed, MINE)
 
     assert newest is not None
     assert (newest.version, newest.kind, newest.outcome, newest.body) == (1, "final", "nothing_found", '{"version": 1}')
-    assert read_result(ledger, completed, tenant_id=TENANT, version=1) == newest
-    assert read_result(ledger, completed, tenant_id=TENANT, version=2) is None
-    assert read_result(ledger, cases.accepted(), tenant_id=TENANT) is None
+    assert read_result(ledger, completed, MINE, version=1) == newest
+    assert read_result(ledger, completed, MINE, version=2) is None
+    assert read_result(ledger, cases.accepted(), MINE) is None
+
+
+def reads(ledger: Ledger) -> list[tuple[UUID, int, UUID]]:
+    rows = run(ledger.durable, text("SELECT case_id, result_version, key_id FROM result_reads ORDER BY id"))
+    return [(row.case_id, row.result_version, row.key_id) for row in rows]
+
+
+def test_each_read_of_a_result_is_written_down_and_no_other(ledger: Ledger, cases: Cases, completed: UUID) -> None:
+    waiting = cases.accepted()
+    read_answered_case(ledger, waiting, MINE)
+    read_answered_case(ledger, completed, Reader(OTHER, UUID(int=8)))
+    read_result(ledger, completed, Reader(OTHER, UUID(int=8)))
+    read_result(ledger, completed, MINE, version=2)
+    read_case(ledger, completed, tenant_id=TENANT)
+    assert reads(ledger) == []
+
+    read_answered_case(ledger, completed, MINE)
+    read_result(ledger, completed, Reader(TENANT, UUID(int=7)))
+    rows = read_answered_cases(ledger, [(completed, MINE), (waiting, MINE), (completed, Reader(TENANT, UUID(int=6)))])
+
+    assert {row.id for row in rows} == {completed, waiting}
+    assert [reader for _, _, reader in reads(ledger)[:2]] == [KEY, UUID(int=7)]
+    assert {reader for _, _, reader in reads(ledger)[2:]} == {KEY, UUID(int=6)}
+    assert {(case_id, version) for case_id, version, _ in reads(ledger)} == {(completed, 1)}
+
+
+@pytest.mark.parametrize("table", ["results", "case_events", "result_reads"])
+def test_the_database_lets_nobody_change_what_was_answered_or_written_down(ledger: Ledger, completed: UUID, table: str) -> None:
+    read_answered_case(ledger, completed, MINE)
+
+    for statement in (f"UPDATE {table} SET case_id = case_id", f"DELETE FROM {table}"):
+        with pytest.raises(DatabaseError, match="only added"):
+            run(ledger.durable, text(statement))
 
 
 def test_pages_hold_every_case_once_newest_first(ledger: Ledger, cases: Cases) -> None:
