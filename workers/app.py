@@ -15,7 +15,7 @@ PRIORITY = {Lane.URGENT: 0, Lane.ROUTINE: 6, Lane.COMPENSATION: 9}
 """Redis runs 0 first. A message without a priority would land among the urgent ones."""
 
 VISIBILITY_S = {Pool.INTAKE: 30, Pool.INFERENCE: 12, Pool.REPORTING: 30, Pool.DELIVERY: 60}
-"""Seconds from the fetch of a message until another worker may have it. Inference renews its own."""
+"""Seconds from the fetch of a message until another worker may have it. An inference message ends at once: its cases wait in the line."""
 
 
 def unacked_index(pool: Pool) -> str:

@@ -12,14 +12,18 @@ from uuid6 import uuid7
 from migrations.run import migrate
 from pipeline.deadline import utc_now
 from pipeline.errors import SecondreadError
+from pipeline.flow import CELERY_POOLS, FETCH, PREPROCESS, Pool, stages_of
 from pipeline.persistence.ledger.admission import ApiKey, add_api_key, add_tenant
+from pipeline.persistence.ledger.deliveries import DELIVERY_LEASE_S
 from pipeline.persistence.ledger.engine import open_ledger
 from workers.access import Access, read_access, write_access
+from workers.app import make_app
 from workers.embedded.checks import check_all
 from workers.embedded.ports import free_port
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.embedded.process import EmbeddedServer
 from workers.embedded.state import StateFolder
+from workers.embedded.transport_checks import PoolTransport, check_transports
 from workers.embedded.valkey import EmbeddedValkey
 from workers.gateway.keys import SCOPES, hash_key, new_key_text
 from workers.settings import INFERENCE_VARIABLES, Settings, bare_environment
@@ -29,6 +33,8 @@ from workers.wiring import public_url, secret_of, tensor_dir
 LOCAL_TENANT = "local"
 DRAIN_S = 20.0
 """Longer than a batch and its hand-over."""
+BESIDE_THE_FLOW = 2
+"""Sweepers, and guards. One leads; the other takes over within seconds."""
 
 Progress = Callable[[str, ProcessState], None]
 
@@ -114,13 +120,28 @@ class Deployment:
 
     def _prepare_ledger(self) -> None:
         database_url, redis_url = secret_of(self.settings, "database_url"), secret_of(self.settings, "redis_url")
-        found = check_all(redis_url=redis_url, database_url=database_url, now=utc_now)
+        found = [
+            *check_transports(pool_transports(self.settings)),
+            *check_all(redis_url=redis_url, database_url=database_url, now=utc_now),
+        ]
         refusals = [each.sentence for each in found if each.level == "refuse"]
         if refusals:
             raise Misconfigured("\n".join(refusals))
         self.warnings = [each.sentence for each in found]
         migrate(database_url)
         self.access = _local_access(self.settings, database_url)
+
+
+def pool_transports(settings: Settings) -> list[PoolTransport]:
+    """Each pool's broker settings beside the longest that its worker holds a message."""
+    held_s = {
+        Pool.INTAKE: FETCH.limit_s + max(PREPROCESS.limit_s, settings.decode_timeout_s),
+        # A ring wakes the model thread and ends at once; the cases wait in the line, not in a message.
+        Pool.INFERENCE: 0.0,
+        Pool.REPORTING: sum(stage.limit_s for stage in stages_of(Pool.REPORTING)),
+        Pool.DELIVERY: DELIVERY_LEASE_S,
+    }
+    return [PoolTransport(pool.value, make_app(settings, pool).conf.broker_transport_options, held_s[pool]) for pool in CELERY_POOLS]
 
 
 def _leave_no_empty_folder(tensors: Path) -> None:
@@ -146,9 +167,12 @@ def _completed(settings: Settings, state: StateFolder, servers: list[EmbeddedSer
 
 
 def _process_specs(settings: Settings, ready: Path) -> list[ProcessSpec]:
-    specs = [_spec(settings, name, f"workers.{name}", ready, WORKERS) for name in ("intake", "reporting", "delivery", "sweeper", "guard")]
+    specs = [_spec(settings, name, f"workers.{name}", ready, WORKERS) for name in ("intake", "reporting", "delivery")]
+    counts = {"inference": settings.inference_workers, "sweeper": BESIDE_THE_FLOW, "guard": BESIDE_THE_FLOW}
     specs += [
-        _spec(settings, f"inference-{number}", "workers.inference", ready, WORKERS) for number in range(1, settings.inference_workers + 1)
+        _spec(settings, f"{name}-{number}", f"workers.{name}", ready, WORKERS)
+        for name, count in counts.items()
+        for number in range(1, count + 1)
     ]
     return [*specs, _spec(settings, "gateway", "workers.gateway", ready, DOORS)]
 

@@ -5,6 +5,7 @@ Two run; one leads. What it writes is guarded by what it read, so that even two 
 
 import signal
 import threading
+import time
 from types import FrameType
 
 from celery import Celery
@@ -19,6 +20,7 @@ from pipeline.observability import metrics
 from pipeline.observability.log import about_case, configure_logs, logger
 from pipeline.persistence.ledger.compensation import look_round, release
 from pipeline.persistence.ledger.guard import OwedCase, give_answer, owed_cases
+from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.ledger.outcomes import Answer
 from pipeline.persistence.ledger.sweep import last_event_id
 from schemas.report import PreliminaryReason
@@ -31,6 +33,10 @@ from workers.wiring import Services, open_services
 
 ROUND_S = 0.25
 """How late an answer by the clock may be."""
+ASK_EVERY_S = 1.0
+"""How often the leader confirms that it leads, and the other asks whether it may."""
+SILENCE_S = 2.5
+"""A guard that is frozen loses the lead after so long: a deadline does not wait."""
 RELEASE_EVERY = 4
 """Rounds between two looks at the compensation queue."""
 SLICE = 200
@@ -115,15 +121,30 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stopping)
     signal.signal(signal.SIGINT, stopping)
-    with open_services(settings, role="guard", connections=2) as services:
-        guard: Guard | None = None
+    with (
+        open_services(settings, role="guard", connections=2) as services,
+        Leadership(services.ledger, "guard", silence_s=SILENCE_S) as leadership,
+    ):
         say_ready(settings)
-        while not stop.wait(ROUND_S):
-            try:
-                guard = guard or Guard(services, make_app(settings))
-                guard.round()
-            except Unavailable as error:
-                logger().warning("round_cut_short", code=error.code)
+        watch(services, leadership, stop)
+
+
+def watch(services: Services, leadership: Leadership, stop: threading.Event) -> None:
+    """Do rounds while this instance leads, and follow while it does not."""
+    guard: Guard | None = None
+    asked_at = -ASK_EVERY_S
+    leads = False
+    while not stop.wait(ROUND_S if leads else ASK_EVERY_S):
+        if time.monotonic() - asked_at >= ASK_EVERY_S:
+            asked_at, leads = time.monotonic(), leadership.is_leader()
+        if not leads:
+            guard = None
+            continue
+        try:
+            guard = guard or Guard(services, make_app(services.settings))
+            guard.round()
+        except Unavailable as error:
+            logger().warning("round_cut_short", code=error.code)
 
 
 if __name__ == "__main__":

@@ -1,47 +1,69 @@
-"""The one layer that retries: rings doorbells that are probably gone, frees lapsed claims, reclaims tensors."""
+"""The one layer that retries: rings doorbells that are probably gone, frees lapsed claims, reclaims tensors.
+
+Two run; one leads.
+"""
 
 import signal
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
+from typing import Protocol
 
 from celery import Celery
 
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.errors import Quarantined, Superseded, Unavailable
-from pipeline.flow import Pool
+from pipeline.flow import Lane, Pool
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, configure_logs, logger
 from pipeline.persistence.ledger import sweep
-from pipeline.persistence.ledger.claims import Rung, read_unclaimed
+from pipeline.persistence.ledger.claims import Claimed, Rung, read_unclaimed
 from pipeline.persistence.ledger.deliveries import due_deliveries
+from pipeline.persistence.ledger.engine import Ledger
+from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.waiting_line import queue_errors
 from workers.app import make_app, unacked_hash
 from workers.doorbell import place_in_line, ring, ring_delivery
-from workers.endings import Ending, fail
+from workers.endings import Ending, fail, try_later
 from workers.pool_process import say_ready
 from workers.settings import Settings
 from workers.wiring import Services, open_services
 
 ROUND_S = 1.0
 SLICE = 500
-"""Most doorbells of one kind in a round: a storm after an outage would be a second outage."""
+"""Most rows of one kind that a round looks at."""
+SLICE_AFTER_LOSS = 5_000
+"""Most doorbells of a pool that a round rings where all are gone: the budget is for single losses."""
 RECLAIM_EVERY_S = 10.0
 PURGE_EVERY_S = 3600.0
 KEYS_KEPT_HOURS = 24
-QUEUE_POOLS = (Pool.INTAKE, Pool.REPORTING)
+POOLS = (Pool.REPORTING, Pool.INFERENCE, Pool.INTAKE)
+"""Nearest to the answer first: what the budget does not reach waits for the next round."""
+QUEUE_POOLS = (Pool.REPORTING, Pool.INTAKE)
 """Pools whose work waits in a Celery queue; inference has the waiting line."""
 
 
+class FindRungs(Protocol):
+    """One of the ledger's questions for doorbells to ring again."""
+
+    def __call__(self, ledger: Ledger, pool: Pool, /, *, limit: int) -> list[Rung]:
+        """Number some doorbells anew, `limit` at most."""
+        ...
+
+
 class Sweeper:
-    """One round a second; every round is safe to run twice and beside another sweeper."""
+    """A leader's time in office: one round a second, each safe to run twice and beside another sweeper."""
 
     def __init__(self, services: Services, app: Celery) -> None:
         self._services, self._app = services, app
-        self._last_event = {pool: sweep.last_event_id(services.ledger) for pool in QUEUE_POOLS}
+        self._last_event = sweep.last_event_id(services.ledger)
         self._seen_no = dict.fromkeys(QUEUE_POOLS, 0)
+        self._budget, self._rings_left = sweep.RingBudget(), 0
+        self._emptied: dict[Pool, int] = {}
+        self._line_read_to = 0
         self._incarnation: str | None = None
         self._reclaimed_at = self._purged_at = time.monotonic()
 
@@ -63,37 +85,70 @@ class Sweeper:
         metrics.SWEEPER_LAST_SUCCESS.set_to_current_time()
 
     def _sweep_cases(self) -> None:
-        ledger = self._services.ledger
-        for pool in (*QUEUE_POOLS, Pool.INFERENCE):
-            lapsed = sweep.free_expired(ledger, pool, limit=SLICE)
-            metrics.LEASES_EXPIRED.labels(pool.value).inc(len(lapsed))
-            self._ring(pool, lapsed, "lease-expired")
-            self._ring(pool, sweep.ring_due(ledger, pool, limit=SLICE), "due")
-            self._quarantine(pool)
+        # First: no doorbell is numbered anew while nobody can hear it.
         is_new_redis = self._redis_was_replaced()
+        seen = sweep.newest_seen(self._services.ledger, after_id=self._last_event)
+        self._last_event = seen.last_id
+        self._rings_left = self._budget.next_round(seen.claim_count)
+        for pool in POOLS:
+            lapsed = self._ring_some(pool, "lease-expired", sweep.free_expired)
+            metrics.LEASES_EXPIRED.labels(pool.value).inc(lapsed)
+            self._ring_some(pool, "due", sweep.ring_due)
+            self._quarantine(pool)
         for pool in QUEUE_POOLS:
-            self._last_event[pool], seen_no = sweep.newest_seen(ledger, pool, after_id=self._last_event[pool])
-            self._seen_no[pool] = max(self._seen_no[pool], seen_no)
-            self._ring(pool, sweep.ring_overtaken(ledger, pool, seen_no=self._seen_no[pool], limit=SLICE), "overtaken")
-            if is_new_redis or self._queue_is_empty(pool):
-                self._ring(pool, sweep.ring_all(ledger, pool, limit=SLICE), "queue-emptied")
+            self._seen_no[pool] = max(self._seen_no[pool], seen.publish_nos.get(pool, 0))
+            self._ring_some(pool, "overtaken", partial(sweep.ring_overtaken, seen_no=self._seen_no[pool]))
+            self._ring_emptied(pool, is_new_redis)
+        if self._rings_left == 0:
+            metrics.RING_BUDGET_SPENT.inc()
         self._mend_lines()
 
-    def _ring(self, pool: Pool, rungs: list[Rung], cause: str) -> None:
+    def _ring_some(self, pool: Pool, cause: str, find: FindRungs) -> int:
+        """Ring what is found, as far as this round's budget goes."""
+        if self._rings_left == 0:
+            return 0
+        rungs = find(self._services.ledger, pool, limit=self._rings_left)
+        self._rings_left -= len(rungs)
+        self._ring(pool, rungs, cause)
+        return len(rungs)
+
+    def _ring_emptied(self, pool: Pool, is_new_redis: bool) -> None:
+        """Where a pool's messages are all gone: ring all cases that were published until then, a slice a round."""
+        up_to_no = None if is_new_redis else self._emptied.pop(pool, None)
+        is_noticed_now = up_to_no is None and (is_new_redis or self._queue_is_empty(pool))
+        if is_noticed_now:
+            up_to_no = sweep.newest_publish_no(self._services.ledger)
+        if up_to_no is None:
+            return
+        rungs = sweep.ring_all(self._services.ledger, pool, up_to_no=up_to_no, limit=SLICE_AFTER_LOSS)
+        self._ring(pool, rungs, "queue-emptied")
+        # Once more after the first look: what was published a moment before it may have been lost as well.
+        if len(rungs) == SLICE_AFTER_LOSS or (is_noticed_now and (rungs or is_new_redis)):
+            self._emptied[pool] = up_to_no
+
+    def _ring(self, pool: Pool, rungs: Sequence[Rung], cause: str) -> None:
         ring(self._app, pool, rungs)
         if rungs:
             metrics.MESSAGES_REPUBLISHED.labels(pool.value, cause).inc(len(rungs))
             logger().info("rung_again", pool=pool.value, cause=cause, count=len(rungs))
 
     def _mend_lines(self) -> None:
-        """Put cases in line that the ledger knows as waiting and the line does not."""
-        waiting = sweep.awaiting_inference(self._services.ledger, limit=SLICE)
-        for model in {case.model for case in waiting} & set(self._services.cards):
-            line = self._services.line(model)
-            of_model = {case.rung.case_id: case for case in waiting if case.model == model}
-            lost = [of_model[case_id] for case_id in line.missing(list(of_model))]
-            was_empty = line.join(place_in_line(case.rung, accepted_at=case.accepted_at, image_count=case.image_count) for case in lost)
-            self._ring(Pool.INFERENCE, [case.rung for case in lost[:was_empty]], "not-in-line")
+        """Put cases in line that the ledger knows as waiting and the line does not: a page a round, more where whole pages are gone."""
+        for _ in range(SLICE_AFTER_LOSS // SLICE):
+            page = sweep.awaiting_inference(self._services.ledger, after_no=self._line_read_to, limit=SLICE)
+            self._line_read_to = page[-1].rung.publish_no if len(page) == SLICE else 0
+            models = {case.model for case in page} & set(self._services.cards)
+            lost_count = sum(self._mend_line(model, [case for case in page if case.model == model]) for model in models)
+            if lost_count < SLICE:
+                return
+
+    def _mend_line(self, model: str, cases: Sequence[sweep.AwaitsInference]) -> int:
+        line = self._services.line(model)
+        missing = set(line.missing([case.rung.case_id for case in cases]))
+        lost = [case for case in cases if case.rung.case_id in missing]
+        was_empty = line.join(place_in_line(case.rung, accepted_at=case.accepted_at, image_count=case.image_count) for case in lost)
+        self._ring(Pool.INFERENCE, [case.rung for case in lost[:was_empty]], "not-in-line")
+        return len(lost)
 
     def _quarantine(self, pool: Pool) -> None:
         for spent in sweep.find_spent(self._services.ledger, pool, limit=SLICE):
@@ -101,13 +156,20 @@ class Sweeper:
             if case is None:
                 continue
             with about_case(spent.case_id):
-                try:
-                    ending = Ending(case, CaseState(spent.state), {})
-                    fail(self._app, self._services, ending, Quarantined("too many tries", pool=pool.value, tries=case.tries))
-                except Superseded:
-                    continue
-                metrics.QUARANTINED.labels(pool.value).inc()
-                logger().error("case_quarantined", pool=pool.value, tries=case.tries)
+                self._set_aside(pool, case, CaseState(spent.state))
+
+    def _set_aside(self, pool: Pool, case: Claimed, state: CaseState) -> None:
+        """End a case that costs one try after the other; one that was put off before is tried again later, and by a human at last."""
+        error = Quarantined("too many tries", pool=pool.value, tries=case.tries)
+        try:
+            if case.lane is Lane.COMPENSATION:
+                try_later(self._services, case, state, reason=error.code)
+                return
+            fail(self._app, self._services, Ending(case, state, {}), error)
+        except Superseded:
+            return
+        metrics.QUARANTINED.labels(pool.value).inc()
+        logger().error("case_quarantined", pool=pool.value, tries=case.tries)
 
     def _redis_was_replaced(self) -> bool:
         with queue_errors():
@@ -153,14 +215,25 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stopping)
     signal.signal(signal.SIGINT, stopping)
-    with open_services(settings, role="sweeper", connections=2) as services:
-        sweeper = Sweeper(services, make_app(settings))
+    with open_services(settings, role="sweeper", connections=2) as services, Leadership(services.ledger, "sweeper") as leadership:
         say_ready(settings)
-        while not stop.wait(ROUND_S):
-            try:
-                sweeper.round()
-            except Unavailable as error:
-                logger().warning("round_cut_short", code=error.code)
+        sweep_while_leading(services, leadership, stop)
+
+
+def sweep_while_leading(services: Services, leadership: Leadership, stop: threading.Event) -> None:
+    """Ask once a second who leads, and run a round where it is this instance, until `stop` is set."""
+    app = make_app(services.settings)
+    sweeper: Sweeper | None = None
+    while not stop.wait(ROUND_S):
+        try:
+            if not leadership.is_leader():
+                # What it knew of the queues grows old: a new time in office begins with a new look.
+                sweeper = None
+                continue
+            sweeper = sweeper or Sweeper(services, app)
+            sweeper.round()
+        except Unavailable as error:
+            logger().warning("round_cut_short", code=error.code)
 
 
 if __name__ == "__main__":

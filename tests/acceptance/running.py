@@ -124,15 +124,19 @@ class Deployment:
         """The command's own process and everything below it."""
         return [psutil.Process(self.process.pid), *self.process.children(recursive=True)]
 
+    def workers(self, name: str) -> list[psutil.Process]:
+        """The processes that now run `workers.<name>`, working or not yet."""
+        found: list[psutil.Process] = [each for each in self.process.children() if f"workers.{name}" in each.cmdline()]
+        return found
+
     def worker(self, name: str) -> psutil.Process:
-        """The process that now runs `workers.<name>`, once it works."""
+        """The process that now runs `workers.<name>`, or one of them, once it works."""
         ready = self.state_dir / "ready"
-        files = ["inference-1"] if name == "inference" else [name]
 
         def found() -> psutil.Process | None:
             # The file of a process that died is there until its successor starts.
-            running = [each for each in self.process.children() if f"workers.{name}" in each.cmdline()]
-            ready_at = max((ready / file).stat().st_mtime if (ready / file).exists() else 0.0 for file in files)
+            running = self.workers(name)
+            ready_at = max((file.stat().st_mtime for file in (*ready.glob(name), *ready.glob(f"{name}-*"))), default=0.0)
             return running[0] if running and ready_at >= running[0].create_time() - 1.0 else None
 
         process = eventually(lambda: _unless_gone(found), within_s=START_LIMIT_S)

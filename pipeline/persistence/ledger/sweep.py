@@ -5,7 +5,8 @@ later doorbells of the same pool were answered while this one, published well be
 Redis was emptied or replaced; a lease ran out.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,9 @@ OVERTAKEN_BY = 50
 OVERTAKEN_AFTER_S = 3.0
 SETTLE_S = 1.0
 """A doorbell younger than this may still be on its way to Redis."""
+RINGS_A_ROUND = 50
+RINGS_A_CLAIM = 0.1
+RECENT_ROUNDS = 10
 
 _RING = """
 WITH chosen AS ({chosen} FOR UPDATE SKIP LOCKED), moved AS (
@@ -44,7 +48,7 @@ _OVERTAKEN = text(
 _ALL_QUEUED = text(
     _RING.format(
         chosen="""
-    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND publish_no <= CAST(:up_to_no AS bigint)
       AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND due_at <= clock_timestamp()
     ORDER BY publish_no LIMIT :limit"""
     )
@@ -81,16 +85,17 @@ SELECT state, count(*) AS case_count, EXTRACT(EPOCH FROM clock_timestamp() - min
 FROM cases WHERE ended_at IS NULL GROUP BY state
 """)
 _SEEN = text("""
-SELECT COALESCE(max(id), :after_id) AS last_id, COALESCE(max(publish_no) FILTER (WHERE entered_state = :claimed), 0) AS seen_no
-FROM case_events WHERE id > :after_id
+SELECT entered_state, max(id) AS last_id, max(publish_no) AS publish_no, count(*) AS event_count
+FROM case_events WHERE id > :after_id GROUP BY entered_state
 """)
+_NEWEST_NO = text("SELECT last_value FROM publish_no")
 _LAST_EVENT = text("SELECT COALESCE(max(id), 0) AS last_id FROM case_events")
 _WAITING = text("""
 SELECT id, publish_no, attempt, lane, deadline_at, accepted_at, work->'prepared'->>'model' AS model,
        CAST(work->'prepared'->'model_input'->'shape'->>0 AS integer) AS image_count
 FROM cases
 WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND due_at <= clock_timestamp()
-  AND published_at < clock_timestamp() - make_interval(secs => :settle_s)
+  AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND publish_no > CAST(:after_no AS bigint)
 ORDER BY publish_no LIMIT :limit
 """)
 _PURGE_KEYS = text("DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - make_interval(hours => :hours)")
@@ -101,10 +106,48 @@ def ring_overtaken(ledger: Ledger, pool: Pool, *, seen_no: int, limit: int) -> l
     return _ring(ledger, _OVERTAKEN, pool, limit, seen_no=seen_no, slack=OVERTAKEN_BY, after_s=OVERTAKEN_AFTER_S)
 
 
-def newest_seen(ledger: Ledger, pool: Pool, *, after_id: int) -> tuple[int, int]:
-    """Read the events after one: (id of the last, highest publish number that this pool answered among them)."""
-    row = run(ledger.relaxed, _SEEN, after_id=after_id, claimed=POOL_STATES[pool].claimed.value)[0]
-    return row.last_id, row.seen_no
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was claimed since a sweeper last looked."""
+
+    last_id: int
+    """The newest event: where to read on."""
+    publish_nos: Mapping[Pool, int]
+    """The highest publish number that each pool has answered; a pool that claimed nothing is not in it."""
+    claim_count: int
+
+
+def newest_seen(ledger: Ledger, *, after_id: int) -> Seen:
+    """Read the events after one."""
+    rows = run(ledger.relaxed, _SEEN, after_id=after_id)
+    claims = {row.entered_state: row for row in rows}
+    of_pool = {pool: claims[states.claimed.value] for pool, states in POOL_STATES.items() if states.claimed.value in claims}
+    return Seen(
+        last_id=max((row.last_id for row in rows), default=after_id),
+        publish_nos={pool: row.publish_no or 0 for pool, row in of_pool.items()},
+        claim_count=sum(row.event_count for row in of_pool.values()),
+    )
+
+
+def newest_publish_no(ledger: Ledger) -> int:
+    """The number of the doorbell that was published last."""
+    newest: int = run(ledger.relaxed, _NEWEST_NO)[0].last_value
+    return newest
+
+
+class RingBudget:
+    """How many doorbells may be rung again: in each round the larger of 50 and a tenth of the claims of a recent round.
+
+    Rounds come once a second at most. So a fault adds a tenth to the load, or what any machine bears.
+    """
+
+    def __init__(self) -> None:
+        self._claim_counts: deque[int] = deque(maxlen=RECENT_ROUNDS)
+
+    def next_round(self, claim_count: int) -> int:
+        """Note the claims since the last round, and give the rings of this one."""
+        self._claim_counts.append(claim_count)
+        return max(RINGS_A_ROUND, int(RINGS_A_CLAIM * sum(self._claim_counts) / len(self._claim_counts)))
 
 
 def last_event_id(ledger: Ledger) -> int:
@@ -123,16 +166,16 @@ class AwaitsInference:
     accepted_at: datetime
 
 
-def awaiting_inference(ledger: Ledger, *, limit: int) -> list[AwaitsInference]:
-    """Cases that should be in a waiting line by now."""
+def awaiting_inference(ledger: Ledger, *, after_no: int, limit: int) -> list[AwaitsInference]:
+    """Cases that should be in a waiting line by now, by publish number, from the one after `after_no`."""
     queued = POOL_STATES[Pool.INFERENCE].queued.value
-    rows = run(ledger.relaxed, _WAITING, queued=queued, max_tries=MAX_TRIES, limit=limit, settle_s=SETTLE_S)
+    rows = run(ledger.relaxed, _WAITING, queued=queued, max_tries=MAX_TRIES, after_no=after_no, limit=limit, settle_s=SETTLE_S)
     return [AwaitsInference(rung(row), row.model, row.image_count, row.accepted_at) for row in rows]
 
 
-def ring_all(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
-    """All queued cases of a pool, for when Redis was emptied or replaced."""
-    return _ring(ledger, _ALL_QUEUED, pool, limit, settle_s=SETTLE_S)
+def ring_all(ledger: Ledger, pool: Pool, *, up_to_no: int, limit: int) -> list[Rung]:
+    """All queued cases of a pool that were published up to a number, for when Redis was emptied or replaced."""
+    return _ring(ledger, _ALL_QUEUED, pool, limit, up_to_no=up_to_no, settle_s=SETTLE_S)
 
 
 def ring_due(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:

@@ -22,6 +22,7 @@ Cases = Any
 """The factory of `conftest.py`."""
 POOLS = [Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING]
 OLD_S = 60.0
+NO_END = 2**62
 
 
 def ids(rungs: list[Rung]) -> list[UUID]:
@@ -89,7 +90,7 @@ def test_what_is_claimed_delayed_spent_ended_or_anothers_is_not_rung(ledger: Led
     run(ledger.relaxed, text("UPDATE cases SET ended_at = now() WHERE id = :id"), id=ended)
     spend(ledger, spent)
 
-    assert ids(sweep.ring_all(ledger, Pool.INTAKE, limit=10)) == [queued]
+    assert ids(sweep.ring_all(ledger, Pool.INTAKE, up_to_no=NO_END, limit=10)) == [queued]
     cases.age(queued, seconds=OLD_S)
     assert ids(sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=10**9, limit=10)) == [queued]
 
@@ -98,16 +99,28 @@ def test_after_a_lost_redis_every_queued_case_of_the_pool_is_rung_in_slices(ledg
     case_ids = [cases.accepted() for _ in range(5)]
     cases.age(*case_ids, seconds=2)
 
-    first, second, third = (sweep.ring_all(ledger, Pool.INTAKE, limit=3) for _ in range(3))
+    first, second, third = (sweep.ring_all(ledger, Pool.INTAKE, up_to_no=NO_END, limit=3) for _ in range(3))
 
     assert sorted(ids(first) + ids(second)) == sorted(case_ids)
     assert third == []
 
 
+def test_what_was_published_after_the_loss_is_not_rung(ledger: Ledger, cases: Cases) -> None:
+    lost = cases.accepted()
+    noticed_no = sweep.newest_publish_no(ledger)
+    later = cases.accepted()
+    cases.age(lost, later, seconds=OLD_S)
+
+    rounds = [ids(sweep.ring_all(ledger, Pool.INTAKE, up_to_no=noticed_no, limit=10)) for _ in range(2)]
+
+    assert rounds == [[lost], []]
+    assert cases.row(lost).publish_no == noticed_no + 2
+
+
 def test_a_doorbell_that_may_still_be_on_its_way_is_left_alone(ledger: Ledger, cases: Cases) -> None:
     cases.accepted()
 
-    assert sweep.ring_all(ledger, Pool.INTAKE, limit=10) == []
+    assert sweep.ring_all(ledger, Pool.INTAKE, up_to_no=NO_END, limit=10) == []
 
 
 def test_two_sweepers_ring_each_case_once(ledger: Ledger, cases: Cases) -> None:
@@ -115,7 +128,7 @@ def test_two_sweepers_ring_each_case_once(ledger: Ledger, cases: Cases) -> None:
     cases.age(*case_ids, seconds=OLD_S)
 
     with ThreadPoolExecutor(4) as pool:
-        rounds = pool.map(lambda _: ids(sweep.ring_all(ledger, Pool.INTAKE, limit=20)), range(8))
+        rounds = pool.map(lambda _: ids(sweep.ring_all(ledger, Pool.INTAKE, up_to_no=NO_END, limit=20)), range(8))
         rung = [case_id for found in rounds for case_id in found]
 
     assert sorted(rung) == sorted(case_ids)
@@ -196,23 +209,24 @@ def test_the_spent_are_found_and_those_at_work_on_their_last_try_are_not(ledger:
     assert ids(sweep.free_expired(ledger, Pool.INTAKE, limit=10)) == [fresh.case_id]
 
 
-def test_the_newest_seen_is_the_highest_number_that_this_pool_answered(ledger: Ledger, cases: Cases) -> None:
+def test_the_newest_seen_are_the_highest_numbers_that_each_pool_answered(ledger: Ledger, cases: Cases) -> None:
     start = sweep.last_event_id(ledger)
     for pool, seen_no in ((Pool.INTAKE, 17), (Pool.INTAKE, 12), (Pool.REPORTING, 99)):
         claim_cases(ledger, [cases.queued(pool)], pool=pool, worker="w", seen_no=seen_no)
     end = sweep.last_event_id(ledger)
 
     assert end > start
-    assert sweep.newest_seen(ledger, Pool.INTAKE, after_id=start) == (end, 17)
-    assert sweep.newest_seen(ledger, Pool.REPORTING, after_id=start) == (end, 99)
-    assert sweep.newest_seen(ledger, Pool.INTAKE, after_id=end) == (end, 0)
+    # On its way to reporting the third was claimed by intake and inference too, with number 0.
+    seen_nos = {Pool.INTAKE: 17, Pool.INFERENCE: 0, Pool.REPORTING: 99}
+    assert sweep.newest_seen(ledger, after_id=start) == sweep.Seen(end, seen_nos, claim_count=5)
+    assert sweep.newest_seen(ledger, after_id=end) == sweep.Seen(end, {}, claim_count=0)
 
 
 def test_a_new_ledger_has_no_last_event(ledger: Ledger) -> None:
     last = sweep.last_event_id(ledger)
 
     assert last == 0
-    assert sweep.newest_seen(ledger, Pool.INTAKE, after_id=last) == (0, 0)
+    assert sweep.newest_seen(ledger, after_id=last) == sweep.Seen(0, {}, claim_count=0)
 
 
 def test_who_awaits_inference_is_told_with_what_the_line_needs(ledger: Ledger, cases: Cases) -> None:
@@ -221,9 +235,9 @@ def test_who_awaits_inference_is_told_with_what_the_line_needs(ledger: Ledger, c
     done = [HandOn(case.case_id, case.attempt, prepared, {})]
     hand_on(ledger, done, left=CaseState.FETCHING, entered=CaseState.AWAITING_INFERENCE, worker="w1")
 
-    fresh = sweep.awaiting_inference(ledger, limit=10)
+    fresh = sweep.awaiting_inference(ledger, after_no=0, limit=10)
     cases.age(case.case_id, seconds=2)
-    (waiting,) = sweep.awaiting_inference(ledger, limit=10)
+    (waiting,) = sweep.awaiting_inference(ledger, after_no=0, limit=10)
 
     assert fresh == []
     assert waiting == sweep.AwaitsInference(
@@ -237,7 +251,7 @@ def test_who_is_delayed_spent_or_claimed_does_not_await_inference(ledger: Ledger
     run(ledger.relaxed, text("UPDATE cases SET due_at = clock_timestamp() + interval '9 s' WHERE id = :id"), id=delayed)
     spend(ledger, spent)
 
-    assert sweep.awaiting_inference(ledger, limit=10) == []
+    assert sweep.awaiting_inference(ledger, after_no=0, limit=10) == []
 
 
 def test_open_cases_are_counted_by_state_with_the_age_of_the_oldest(ledger: Ledger, cases: Cases) -> None:

@@ -66,7 +66,7 @@ class Walk:
     def free(self, _case_id: UUID, _state: CaseState, _attempt: int) -> None:
         for pool in POOLS:
             sweep.free_expired(self._ledger, pool, limit=100)
-            sweep.ring_all(self._ledger, pool, limit=100)
+            sweep.ring_all(self._ledger, pool, up_to_no=2**62, limit=100)
 
     def fail(self, case_id: UUID, state: CaseState, attempt: int) -> None:
         if EDGES[state]:
