@@ -94,7 +94,8 @@ def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError
         The claim has passed on: nothing was written, nothing freed.
     """
     case = ending.case
-    facts_of_error = {key: str(value) for key, value in error.facts.items()}
+    # What the ledger's JSON cannot hold must not keep a case from its end.
+    facts_of_error = {key: str(value).replace("\0", "?").encode(errors="replace").decode() for key, value in error.facts.items()}
     failure = {"code": error.code, "title": error.title, "advice": error.advice, "facts": facts_of_error}
     facts = CaseFacts(case.case_id, "failed", case.lane, case.result_version, case.client_reference)
     callback = callback_for(services, case.endpoint_id, "case.failed", facts)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from types import FrameType
 from typing import Protocol
+from uuid import uuid4
 
 from celery import Celery
 
@@ -37,6 +38,8 @@ SLICE = 500
 """Most rows of one kind that a round looks at."""
 SLICE_AFTER_LOSS = 5_000
 """Most doorbells of a pool that a round rings where all are gone: the budget is for single losses."""
+MARK = "secondread:mark"
+"""A key that stays for as long as nobody empties Redis."""
 RECLAIM_EVERY_S = 10.0
 PURGE_EVERY_S = 3600.0
 KEYS_KEPT_HOURS = 24
@@ -172,8 +175,13 @@ class Sweeper:
         logger().error("case_quarantined", pool=pool.value, tries=case.tries)
 
     def _redis_was_replaced(self) -> bool:
-        with queue_errors():
-            incarnation = str(self._services.redis.info("server")["run_id"])
+        """Whether it is another server than at the last look, or one that was emptied since: the mark that we left is gone."""
+        with queue_errors(), self._services.redis.pipeline(transaction=False) as pipe:
+            pipe.info("server")
+            pipe.set(MARK, uuid4().hex, nx=True)
+            pipe.get(MARK)
+            server, _, mark = pipe.execute()
+        incarnation = f"{server['run_id']}:{mark}"
         was_replaced = self._incarnation not in (None, incarnation)
         self._incarnation = incarnation
         return was_replaced

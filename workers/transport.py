@@ -24,6 +24,9 @@ class LeanChannel(kombu_redis.Channel):
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:
             return super()._create_client(asynchronous=True)  # type: ignore[no-untyped-call]
+        if self.connection is None or self.connection.client is None:
+            # Closed under our hands by a reconnection: a bare AttributeError would end the worker, this makes it connect again.
+            raise redis.ConnectionError("the channel is closed")
         if self._kept is None or self._kept.connection_pool is not self.pool:
             self._kept = super()._create_client()  # type: ignore[no-untyped-call]
         return self._kept

@@ -224,6 +224,7 @@ def test_the_chain_names_model_input_and_output(case: Case) -> None:
 
 def test_the_weights_that_ran_are_named(case: Case) -> None:
     written, _ = case.image("nothing_found").written(is_inferred=True)
+    assert written.algorithm
     assert written.algorithm.weights_sha256 == "b" * 64
     assert written.batch is not None
     assert (written.batch.batch_id, written.batch.size, written.batch.position) == ("batch-7", 4, 2)
@@ -231,6 +232,7 @@ def test_the_weights_that_ran_are_named(case: Case) -> None:
 
 def test_a_case_without_inference_names_the_cards_weights(case: Case, lesion_card: ModelCard) -> None:
     written = case.image("not_applicable").report
+    assert written.algorithm
     assert written.algorithm.weights_sha256 == lesion_card.weights_sha256
     assert (written.batch, written.model_input_digest, written.model_output_digest) == (None, None, None)
 
