@@ -1,7 +1,7 @@
 """How much of the house the compensation queue may use, and how long a case waits for its next try. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SHARE = 0.1
 """Of the work that is done while other cases wait."""
@@ -16,7 +16,7 @@ LONGEST_DELAY_S = 6 * 3600.0
 class Share:
     """Decides how many put-off cases may go now; saves up its tenth while the house is busy."""
 
-    saved: float = field(default=0.0)
+    saved: float = 0.0
 
     def release_count(self, *, waiting_count: int, running_count: int, completed_count: int) -> int:
         """Cases to release now.

@@ -40,6 +40,9 @@ POOL_STATES = {
     Pool.REPORTING: PoolStates(CaseState.AWAITING_REPORT, CaseState.POSTPROCESSING),
 }
 
+QUEUED = tuple(states.queued for states in POOL_STATES.values())
+"""States in which a case waits for a pool and nobody holds it."""
+
 TERMINAL = frozenset({CaseState.COMPLETED, CaseState.FAILED, CaseState.CANCELLED})
 
 _ENDS = {CaseState.FAILED, CaseState.CANCELLED}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from pipeline.cases.states import POOL_STATES, CaseState, require_transition
+from pipeline.cases.states import QUEUED, CaseState, require_transition
 from pipeline.persistence.ledger.claims import Rung, rung
 from pipeline.persistence.ledger.engine import Ledger, run
 
@@ -100,8 +100,7 @@ class PutOffCase:
 
 def look_round(ledger: Ledger, *, after_id: int) -> Room:
     """How busy the house is."""
-    queued = [states.queued.value for states in POOL_STATES.values()]
-    row = run(ledger.relaxed, _ROOM, queued=queued, after_id=after_id)[0]
+    row = run(ledger.relaxed, _ROOM, queued=[state.value for state in QUEUED], after_id=after_id)[0]
     return Room(row.waiting_count, row.running_count, row.completed_count, row.last_id)
 
 

@@ -11,14 +11,11 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.engine import Row
 
-from pipeline.cases.states import POOL_STATES, CaseState
+from pipeline.cases.states import POOL_STATES, QUEUED, CaseState
 from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.engine import Ledger, run
-from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL, Answer, Callback
+from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL, CALLBACK_COLUMNS, Answer, Callback, callback_parameters
 from schemas.work import CaseInput, CaseWork
-
-QUEUED = tuple(states.queued.value for states in POOL_STATES.values())
-"""States in which nobody holds the case, so that it can be put off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class OwedCase:
     @property
     def is_put_off(self) -> bool:
         """Whether it goes to the compensation queue with its answer: it is late, and in nobody's hands."""
-        return self.is_due and self.state.value in QUEUED
+        return self.is_due and self.state in QUEUED
 
 
 # A short deadline keeps a fifth of its time in reserve, not all of it.
@@ -77,13 +74,13 @@ WITH moved AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, code, at)
     SELECT id, version, :state, state, attempt, :reason, clock_timestamp() FROM moved
 ), queued AS (
-    INSERT INTO deliveries (id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at)
+    INSERT INTO deliveries ({CALLBACK_COLUMNS})
     SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), CAST(:event_type AS text), result_version, CAST(:callback_body AS text),
            clock_timestamp(), clock_timestamp()
     FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL
 )
 SELECT id, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
-""")  # noqa: S608 - a channel of ours
+""")  # noqa: S608 - column names and a channel of ours
 
 
 def owed_cases(ledger: Ledger, *, wait_s: float, reserve_s: float, limit: int) -> list[OwedCase]:
@@ -92,7 +89,9 @@ def owed_cases(ledger: Ledger, *, wait_s: float, reserve_s: float, limit: int) -
     Also those that were answered, have gone back to a queue since and cannot be in time any more: they are to be put off.
     """
     waiting = POOL_STATES[Pool.INFERENCE].queued.value
-    rows = run(ledger.relaxed, _OWED, wait_s=wait_s, reserve_s=reserve_s, waiting=waiting, queued=list(QUEUED), limit=limit)
+    rows = run(
+        ledger.relaxed, _OWED, wait_s=wait_s, reserve_s=reserve_s, waiting=waiting, queued=[state.value for state in QUEUED], limit=limit
+    )
     return [_owed(row) for row in rows]
 
 
@@ -110,10 +109,7 @@ def give_answer(ledger: Ledger, case: OwedCase, answer: Answer | None, *, reason
         answer_version=answer.version if answer else None,
         outcome=answer.outcome if answer else None,
         body=answer.body if answer else None,
-        event_id=callback.event_id if callback else None,
-        endpoint_id=callback.endpoint_id if callback else None,
-        event_type=callback.event_type if callback else None,
-        callback_body=callback.body if callback else None,
+        **callback_parameters(callback),
     )
     return bool(rows)
 

@@ -67,7 +67,7 @@ _OVERTAKEN = """
     UPDATE deliveries SET state = 'dropped', ended_at = clock_timestamp() FROM moved
     WHERE deliveries.case_id = moved.id AND deliveries.event_type IN ('case.preliminary', 'case.deferred') AND deliveries.state = 'pending'
 """
-_CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
+CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
 
 _COMPLETE = text(f"""
 WITH done AS (
@@ -89,7 +89,7 @@ WITH done AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
     SELECT id, version, :left, 'completed', attempt, :worker, outcome, changed_at FROM moved JOIN done ON id = case_id
 ), overtaken AS ({_OVERTAKEN}), queued AS (
-    INSERT INTO deliveries ({_CALLBACK_COLUMNS})
+    INSERT INTO deliveries ({CALLBACK_COLUMNS})
     SELECT event_id, id, endpoint_id, event_type, answer_version, callback_body, changed_at, changed_at
     FROM moved JOIN done ON id = case_id WHERE event_id IS NOT NULL
 )
@@ -107,7 +107,7 @@ WITH moved AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, at)
     SELECT id, version, :left, :entered, attempt, :worker, :code, changed_at FROM moved
 ), overtaken AS ({_OVERTAKEN}), queued AS (
-    INSERT INTO deliveries ({_CALLBACK_COLUMNS})
+    INSERT INTO deliveries ({CALLBACK_COLUMNS})
     SELECT CAST(:event_id AS uuid), id, CAST(:endpoint_id AS uuid), :event_type, result_version, :callback_body, changed_at, changed_at
     FROM moved WHERE CAST(:event_id AS uuid) IS NOT NULL
 )
@@ -171,6 +171,16 @@ def cancel_case(ledger: Ledger, owner: Ownership, *, callback: Callback | None) 
     _end(ledger, _END, owner, callback, entered=CaseState.CANCELLED.value, failure=None, code="cancelled", timeline="{}")
 
 
+def callback_parameters(callback: Callback | None) -> dict[str, Any]:
+    """A callback as the parameters of the statement that queues it; all None where nobody is to be told."""
+    return {
+        "event_id": callback.event_id if callback else None,
+        "endpoint_id": callback.endpoint_id if callback else None,
+        "event_type": callback.event_type if callback else None,
+        "callback_body": callback.body if callback else None,
+    }
+
+
 def _end(ledger: Ledger, statement: TextClause, owner: Ownership, callback: Callback | None, **parameters: Any) -> None:
     moved = run(
         ledger.durable,
@@ -179,10 +189,7 @@ def _end(ledger: Ledger, statement: TextClause, owner: Ownership, callback: Call
         attempt=owner.attempt,
         left=owner.left.value,
         worker=owner.worker,
-        event_id=callback.event_id if callback else None,
-        endpoint_id=callback.endpoint_id if callback else None,
-        event_type=callback.event_type if callback else None,
-        callback_body=callback.body if callback else None,
+        **callback_parameters(callback),
         **parameters,
     )
     if not moved:

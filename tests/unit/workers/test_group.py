@@ -3,35 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
-from uuid import UUID
 
 import pytest
 
-from pipeline.flow import Lane
 from pipeline.persistence.ledger.claims import Claimed
-from schemas.work import CaseInput, CaseWork
+from tests.unit.workers.claims import claimed as case
 from workers.group import SLOW_S, Group, Watch
-
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def case(number: int) -> Claimed:
-    return Claimed(
-        case_id=UUID(int=number),
-        attempt=1,
-        tries=1,
-        lane=Lane.ROUTINE,
-        accepted_at=NOW,
-        deadline_at=NOW,
-        input=CaseInput(instances=()),
-        work=CaseWork(),
-        result_version=0,
-        is_preliminary=False,
-        compensation_attempts=0,
-        client_reference=None,
-        endpoint_id=None,
-    )
 
 
 @pytest.fixture

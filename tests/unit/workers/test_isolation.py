@@ -1,35 +1,11 @@
 """What the model thread does so that one bad case, or one bad run, stops nobody else."""
 
 import threading
-from datetime import UTC, datetime
-from uuid import UUID
 
 import pytest
 
-from pipeline.flow import Lane
-from pipeline.persistence.ledger.claims import Claimed
-from schemas.work import CaseInput, CaseWork
+from tests.unit.workers.claims import claimed
 from workers.isolation import apart, given_up_after
-
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-def claimed(number: int, *, tries: int = 1) -> Claimed:
-    return Claimed(
-        case_id=UUID(int=number),
-        attempt=tries,
-        tries=tries,
-        lane=Lane.ROUTINE,
-        accepted_at=NOW,
-        deadline_at=NOW,
-        input=CaseInput(instances=()),
-        work=CaseWork(),
-        result_version=0,
-        is_preliminary=False,
-        compensation_attempts=0,
-        client_reference=None,
-        endpoint_id=None,
-    )
 
 
 @pytest.mark.parametrize(
