@@ -52,7 +52,7 @@ corpus: $(VENV)/.dev ## submit every real and broken DICOM file of the corpus; p
 	@$(BIN)/python -m tests.acceptance.corpus_table
 
 bench: $(VENV)/.dev ## images a second and CPU per image beside the bare loop; prints one table
-	@$(BIN)/python tests/load/bench.py
+	@$(BIN)/python -m tests.load.bench
 
 faults: $(VENV)/.dev ## kill, freeze, empty and double what can be; prints one table of what became of the cases
 	@$(BIN)/python -m tests.faults

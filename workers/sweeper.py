@@ -63,7 +63,7 @@ class Sweeper:
     def __init__(self, services: Services, app: Celery) -> None:
         self._services, self._app = services, app
         self._last_event = sweep.last_event_id(services.ledger)
-        self._seen_no = dict.fromkeys(QUEUE_POOLS, 0)
+        self._seen_nos = {pool: dict.fromkeys(Lane, 0) for pool in QUEUE_POOLS}
         self._budget, self._rings_left = sweep.RingBudget(), 0
         self._emptied: dict[Pool, int] = {}
         self._line_read_to = 0
@@ -99,8 +99,10 @@ class Sweeper:
             self._ring_some(pool, "due", sweep.ring_due)
             self._quarantine(pool)
         for pool in QUEUE_POOLS:
-            self._seen_no[pool] = max(self._seen_no[pool], seen.publish_nos.get(pool, 0))
-            self._ring_some(pool, "overtaken", partial(sweep.ring_overtaken, seen_no=self._seen_no[pool]))
+            seen_nos = self._seen_nos[pool]
+            for lane, publish_no in seen.publish_nos.get(pool, {}).items():
+                seen_nos[lane] = max(seen_nos[lane], publish_no)
+            self._ring_some(pool, "overtaken", partial(sweep.ring_overtaken, seen_nos=seen_nos))
             self._ring_emptied(pool, is_new_redis)
         if self._rings_left == 0:
             metrics.RING_BUDGET_SPENT.inc()

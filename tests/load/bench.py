@@ -5,24 +5,19 @@ of the machine; (c) secondread end to end, 32 cases in flight over HTTP. Prints 
 non-zero where (c)/(b) falls short of its bar.
 """
 
-import http.client
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 from rich.console import Console
@@ -32,6 +27,7 @@ from pipeline.dicom.phantom import PhantomStudy, phantom_instance
 from pipeline.imaging.phantom import phantom
 from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.seeded import write_seeded_model
+from tests.load.clients import Clients, multipart
 from workers.settings import INFERENCE_VARIABLES, TUNED_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,11 +41,12 @@ SIDE_PX = 480
 ROUNDS = 9
 SECONDS = 5.0
 """Many short rounds: the machine's speed changes within a minute, and neighbours in time share it."""
+LEAD_IN_S = 2.0
+"""Until all clients are spread over the pools; a drain is not measured either, as the bare loop has neither."""
 SHIPPED_ROUNDS = 3
 """Beside it, not judged."""
 BATCHES = (4, 8, 16)
 CORES = os.cpu_count() or 1
-STATUS = re.compile(rb'"status":"([a-z_]+)"')
 
 
 @dataclass
@@ -136,51 +133,6 @@ def _part(process: psutil.Process) -> str:
     return "postgres" if "postgres" in name else "valkey" if "valkey" in name else name
 
 
-def multipart(data: bytes) -> tuple[bytes, str]:
-    """One DICOM file as a form."""
-    boundary = uuid.uuid4().hex
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="instances"; filename="i.dcm"\r\nContent-Type: application/dicom\r\n\r\n'
-    return head.encode() + data + f"\r\n--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
-
-
-class Load:
-    """Keeps so many cases in flight; each thread submits and waits for the answer in one request."""
-
-    def __init__(self, url: str, key: str, bodies: list[tuple[bytes, str]]) -> None:
-        self._address, self._key, self._bodies = urlsplit(url), key, bodies
-        self.latencies: list[float] = []
-        self.outcomes: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def run(self, seconds: float, in_flight: int = IN_FLIGHT) -> float:
-        """Load for some seconds; return answered cases a second."""
-        until = time.perf_counter() + seconds
-        threads = [threading.Thread(target=self._client, args=(until, number)) for number in range(in_flight)]
-        begun = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return len(self.latencies) / (time.perf_counter() - begun)
-
-    def _client(self, until: float, number: int) -> None:
-        connection = http.client.HTTPConnection(str(self._address.hostname), self._address.port, timeout=60)
-        while time.perf_counter() < until:
-            body, kind = self._bodies[number % len(self._bodies)]
-            number += 1
-            headers = {"Authorization": f"Bearer {self._key}", "Content-Type": kind, "Prefer": "wait=25"}
-            begun = time.perf_counter()
-            connection.request("POST", "/v1/cases", body, headers | {"Idempotency-Key": uuid.uuid4().hex})
-            answer = connection.getresponse()
-            reply = answer.read()
-            # Looked for, not parsed: the generator shares the cores with what it measures.
-            status = STATUS.search(reply)
-            with self._lock:
-                self.latencies.append(time.perf_counter() - begun)
-                self.outcomes[status[1].decode() if status else str(answer.status)] += 1
-        connection.close()
-
-
 @dataclass
 class Contest:
     """All figures of one model."""
@@ -214,7 +166,8 @@ def run_contest(name: str, models: Path, images: Path, console: Console, *, roun
         tempfile.TemporaryDirectory(prefix="secondread-bench-", dir="/var/tmp") as state,
         secondread(Path(state), models) as (up, url, key),
     ):
-        Load(url, key, bodies).run(4.0)
+        with _clients(url, key, bodies).loaded():
+            time.sleep(4.0)
         for number in range(rounds):
             console.print(f"[dim]{name}: round {number + 1} of {rounds} ...[/dim]")
             once = bare(folder, images, batch=1, processes=1)
@@ -225,17 +178,24 @@ def run_contest(name: str, models: Path, images: Path, console: Console, *, roun
     return contest
 
 
+def _clients(url: str, key: str, bodies: list[tuple[bytes, str]]) -> Clients:
+    return Clients(url, key, bodies, in_flight=IN_FLIGHT)
+
+
 def _measure_product(contest: Contest, up: psutil.Process, url: str, key: str, bodies: list[tuple[bytes, str]]) -> None:
-    load = Load(url, key, bodies)
-    before, mine = cpu_by_process(up), time.process_time()
-    rate = load.run(SECONDS)
-    used = {part: seconds - before.get(part, 0.0) for part, seconds in cpu_by_process(up).items()}
-    count = len(load.latencies)
-    contest.product.add(rate, 1000 * sum(used.values()) / count)
-    contest.generator_cpu_ms.append(1000 * (time.process_time() - mine) / count)
-    contest.parts.append({part: 1000 * seconds / count for part, seconds in used.items()})
-    contest.latencies += load.latencies
-    contest.outcomes += load.outcomes
+    """Measure while every client has a case in flight: neither the first cases' way in nor the last ones' way out counts."""
+    with _clients(url, key, bodies).loaded() as answered:
+        time.sleep(LEAD_IN_S)
+        first, before, mine, begun = len(answered.latencies), cpu_by_process(up), time.process_time(), time.perf_counter()
+        time.sleep(SECONDS)
+        count, after, seconds = len(answered.latencies) - first, cpu_by_process(up), time.perf_counter() - begun
+        generator_s = time.process_time() - mine
+    used = {part: cpu_s - before.get(part, 0.0) for part, cpu_s in after.items()}
+    contest.product.add(count / seconds, 1000 * sum(used.values()) / count)
+    contest.generator_cpu_ms.append(1000 * generator_s / count)
+    contest.parts.append({part: 1000 * cpu_s / count for part, cpu_s in used.items()})
+    contest.latencies += answered.latencies[first:]
+    contest.outcomes += answered.outcomes
 
 
 def show(contests: list[Contest], console: Console) -> None:

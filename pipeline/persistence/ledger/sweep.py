@@ -5,7 +5,8 @@ later doorbells of the same pool were answered while this one, published well be
 Redis was emptied or replaced; a lease ran out.
 """
 
-from collections import deque
+import json
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,15 +16,17 @@ from uuid import UUID
 from sqlalchemy import text
 
 from pipeline.cases.states import POOL_STATES
-from pipeline.flow import Pool
+from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.claims import MAX_TRIES, Rung, rung
 from pipeline.persistence.ledger.engine import Ledger, run
 
 OVERTAKEN_BY = 50
-"""Publish numbers that may overtake a message without it being lost: lanes and threads reorder."""
+"""Publish numbers that may overtake a message without it being lost: threads and workers reorder."""
 OVERTAKEN_AFTER_S = 3.0
 SETTLE_S = 1.0
 """A doorbell younger than this may still be on its way to Redis."""
+LANES = tuple(Lane)
+"""In the order in which a queue serves them."""
 RINGS_A_ROUND = 50
 RINGS_A_CLAIM = 0.1
 RECENT_ROUNDS = 10
@@ -40,7 +43,8 @@ SELECT * FROM moved
 _OVERTAKEN = text(
     _RING.format(
         chosen="""
-    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND publish_no < CAST(:seen_no AS bigint) - CAST(:slack AS bigint)
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL
+      AND publish_no < CAST(CAST(:seen_nos AS jsonb) ->> lane AS bigint) - CAST(:slack AS bigint)
       AND published_at < clock_timestamp() - make_interval(secs => :after_s) AND due_at <= clock_timestamp() AND tries < :max_tries
     ORDER BY publish_no LIMIT :limit"""
     )
@@ -85,8 +89,9 @@ SELECT state, count(*) AS case_count, EXTRACT(EPOCH FROM clock_timestamp() - min
 FROM cases WHERE ended_at IS NULL GROUP BY state
 """)
 _SEEN = text("""
-SELECT entered_state, max(id) AS last_id, max(publish_no) AS publish_no, count(*) AS event_count
-FROM case_events WHERE id > :after_id GROUP BY entered_state
+SELECT entered_state, lane, max(case_events.id) AS last_id, max(case_events.publish_no) AS publish_no, count(*) AS event_count
+FROM case_events JOIN cases ON cases.id = case_id
+WHERE case_events.id > :after_id GROUP BY entered_state, lane
 """)
 _NEWEST_NO = text("SELECT last_value FROM publish_no")
 _LAST_EVENT = text("SELECT COALESCE(max(id), 0) AS last_id FROM case_events")
@@ -101,9 +106,14 @@ ORDER BY publish_no LIMIT :limit
 _PURGE_KEYS = text("DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - make_interval(hours => :hours)")
 
 
-def ring_overtaken(ledger: Ledger, pool: Pool, *, seen_no: int, limit: int) -> list[Rung]:
-    """Queued cases whose doorbell was overtaken by `seen_no`, with fresh publish numbers."""
-    return _ring(ledger, _OVERTAKEN, pool, limit, seen_no=seen_no, slack=OVERTAKEN_BY, after_s=OVERTAKEN_AFTER_S)
+def ring_overtaken(ledger: Ledger, pool: Pool, *, seen_nos: Mapping[Lane, int], limit: int) -> list[Rung]:
+    """Queued cases whose doorbell was overtaken, with fresh publish numbers.
+
+    `seen_nos` is the highest publish number that the pool has answered in each lane. A case is judged by its own lane and
+    by those that are served after it: an urgent message passes a routine one by right.
+    """
+    by_lane = {lane.value: max((seen_nos.get(later, 0) for later in LANES[place:]), default=0) for place, lane in enumerate(LANES)}
+    return _ring(ledger, _OVERTAKEN, pool, limit, seen_nos=json.dumps(by_lane), slack=OVERTAKEN_BY, after_s=OVERTAKEN_AFTER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +122,23 @@ class Seen:
 
     last_id: int
     """The newest event: where to read on."""
-    publish_nos: Mapping[Pool, int]
-    """The highest publish number that each pool has answered; a pool that claimed nothing is not in it."""
+    publish_nos: Mapping[Pool, Mapping[Lane, int]]
+    """The highest publish number that each pool has answered in each lane; where nothing was claimed there is no entry."""
     claim_count: int
 
 
 def newest_seen(ledger: Ledger, *, after_id: int) -> Seen:
     """Read the events after one."""
     rows = run(ledger.relaxed, _SEEN, after_id=after_id)
-    claims = {row.entered_state: row for row in rows}
-    of_pool = {pool: claims[states.claimed.value] for pool, states in POOL_STATES.items() if states.claimed.value in claims}
+    pools = {states.claimed.value: pool for pool, states in POOL_STATES.items()}
+    claims = [row for row in rows if row.entered_state in pools]
+    publish_nos: defaultdict[Pool, dict[Lane, int]] = defaultdict(dict)
+    for row in claims:
+        publish_nos[pools[row.entered_state]][Lane(row.lane)] = row.publish_no or 0
     return Seen(
         last_id=max((row.last_id for row in rows), default=after_id),
-        publish_nos={pool: row.publish_no or 0 for pool, row in of_pool.items()},
-        claim_count=sum(row.event_count for row in of_pool.values()),
+        publish_nos=publish_nos,
+        claim_count=sum(row.event_count for row in claims),
     )
 
 

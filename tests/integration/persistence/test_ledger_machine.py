@@ -184,7 +184,8 @@ class LedgerMachine(LedgerWalk):
             seen_no = self.model.newest_no
             waiting = self.model.waiting(pool).items()
             expected = {each for each, case in waiting if case.is_old and case.publish_no < seen_no - OVERTAKEN_BY}
-            self.note_rung("overtaken", sweep.ring_overtaken(self.ledger, pool, seen_no=seen_no, limit=100), expected)
+            rungs = sweep.ring_overtaken(self.ledger, pool, seen_nos=dict.fromkeys(Lane, seen_no), limit=100)
+            self.note_rung("overtaken", rungs, expected)
 
     @rule()
     def ring_all(self) -> None:

@@ -15,6 +15,7 @@ from pipeline.persistence.ledger import sweep
 from pipeline.persistence.ledger.admission import find_by_key
 from pipeline.persistence.ledger.claims import MAX_TRIES, HandOn, Return, Rung, claim_cases, give_back, hand_on
 from pipeline.persistence.ledger.engine import Ledger, run
+from workers.app import PRIORITY
 
 pytestmark = pytest.mark.services
 
@@ -27,6 +28,10 @@ NO_END = 2**62
 
 def ids(rungs: list[Rung]) -> list[UUID]:
     return [rung.case_id for rung in rungs]
+
+
+def in_all_lanes(seen_no: int) -> dict[Lane, int]:
+    return dict.fromkeys(Lane, seen_no)
 
 
 def number(ledger: Ledger, case_id: UUID, publish_no: int) -> None:
@@ -45,16 +50,32 @@ def test_a_doorbell_is_overtaken_by_numbers_and_seconds_together(
     cases.age(case_id, seconds=age_s)
     published = cases.row(case_id).publish_no
 
-    rung = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=published + ahead, limit=10)
+    rung = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(published + ahead), limit=10)
 
     assert ids(rung) == ([case_id] if is_rung else [])
+
+
+@pytest.mark.parametrize("lane", Lane)
+@pytest.mark.parametrize("answered", Lane)
+def test_a_doorbell_is_overtaken_by_its_own_lane_and_those_served_after_it(ledger: Ledger, cases: Cases, lane: Lane, answered: Lane) -> None:
+    case_id = cases.accepted(lane=lane)
+    cases.age(case_id, seconds=OLD_S)
+
+    rung = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos={answered: cases.row(case_id).publish_no + 1000}, limit=10)
+
+    served_in_order = [Lane.URGENT, Lane.ROUTINE, Lane.COMPENSATION]
+    assert ids(rung) == ([case_id] if served_in_order.index(answered) >= served_in_order.index(lane) else [])
+
+
+def test_the_order_in_which_lanes_are_judged_is_that_in_which_a_queue_serves_them() -> None:
+    assert sorted(Lane, key=lambda lane: PRIORITY[lane]) == list(sweep.LANES)
 
 
 def test_age_alone_is_no_sign_of_loss(ledger: Ledger, cases: Cases) -> None:
     case_id = cases.accepted()
     cases.age(case_id, seconds=3600)
 
-    assert sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=0, limit=10) == []
+    assert sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(0), limit=10) == []
 
 
 def test_a_rung_case_has_a_fresh_number_and_is_not_overtaken_by_the_same_sign(ledger: Ledger, cases: Cases) -> None:
@@ -62,13 +83,13 @@ def test_a_rung_case_has_a_fresh_number_and_is_not_overtaken_by_the_same_sign(le
     cases.age(case_id, seconds=OLD_S)
     before = cases.row(case_id)
 
-    (rung,) = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=before.publish_no + 60, limit=10)
+    (rung,) = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(before.publish_no + 60), limit=10)
 
     after = cases.row(case_id)
     assert rung == Rung(case_id, after.publish_no, 0, Lane.URGENT, before.deadline_at)
     assert after.publish_no > before.publish_no
     assert (after.version, after.state, after.attempt) == (before.version, before.state, before.attempt)
-    assert sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=before.publish_no + 60, limit=10) == []
+    assert sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(before.publish_no + 60), limit=10) == []
 
 
 def test_the_longest_overtaken_are_rung_first(ledger: Ledger, cases: Cases) -> None:
@@ -77,7 +98,7 @@ def test_the_longest_overtaken_are_rung_first(ledger: Ledger, cases: Cases) -> N
         number(ledger, case_id, publish_no)
     cases.age(*case_ids, seconds=OLD_S)
 
-    rung = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=1000, limit=2)
+    rung = sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(1000), limit=2)
 
     assert set(ids(rung)) == {case_ids[1], case_ids[3]}
 
@@ -92,7 +113,7 @@ def test_what_is_claimed_delayed_spent_ended_or_anothers_is_not_rung(ledger: Led
 
     assert ids(sweep.ring_all(ledger, Pool.INTAKE, up_to_no=NO_END, limit=10)) == [queued]
     cases.age(queued, seconds=OLD_S)
-    assert ids(sweep.ring_overtaken(ledger, Pool.INTAKE, seen_no=10**9, limit=10)) == [queued]
+    assert ids(sweep.ring_overtaken(ledger, Pool.INTAKE, seen_nos=in_all_lanes(10**9), limit=10)) == [queued]
 
 
 def test_after_a_lost_redis_every_queued_case_of_the_pool_is_rung_in_slices(ledger: Ledger, cases: Cases) -> None:
@@ -209,16 +230,25 @@ def test_the_spent_are_found_and_those_at_work_on_their_last_try_are_not(ledger:
     assert ids(sweep.free_expired(ledger, Pool.INTAKE, limit=10)) == [fresh.case_id]
 
 
-def test_the_newest_seen_are_the_highest_numbers_that_each_pool_answered(ledger: Ledger, cases: Cases) -> None:
+def test_the_newest_seen_are_the_highest_numbers_that_each_pool_answered_in_each_lane(ledger: Ledger, cases: Cases) -> None:
     start = sweep.last_event_id(ledger)
-    for pool, seen_no in ((Pool.INTAKE, 17), (Pool.INTAKE, 12), (Pool.REPORTING, 99)):
-        claim_cases(ledger, [cases.queued(pool)], pool=pool, worker="w", seen_no=seen_no)
+    for pool, lane, seen_no in (
+        (Pool.INTAKE, Lane.ROUTINE, 17),
+        (Pool.INTAKE, Lane.ROUTINE, 12),
+        (Pool.INTAKE, Lane.URGENT, 21),
+        (Pool.REPORTING, Lane.ROUTINE, 99),
+    ):
+        claim_cases(ledger, [cases.queued(pool, lane=lane)], pool=pool, worker="w", seen_no=seen_no)
     end = sweep.last_event_id(ledger)
 
     assert end > start
-    # On its way to reporting the third was claimed by intake and inference too, with number 0.
-    seen_nos = {Pool.INTAKE: 17, Pool.INFERENCE: 0, Pool.REPORTING: 99}
-    assert sweep.newest_seen(ledger, after_id=start) == sweep.Seen(end, seen_nos, claim_count=5)
+    # On its way to reporting the last was claimed by intake and inference too, with number 0.
+    seen_nos = {
+        Pool.INTAKE: {Lane.ROUTINE: 17, Lane.URGENT: 21},
+        Pool.INFERENCE: {Lane.ROUTINE: 0},
+        Pool.REPORTING: {Lane.ROUTINE: 99},
+    }
+    assert sweep.newest_seen(ledger, after_id=start) == sweep.Seen(end, seen_nos, claim_count=6)
     assert sweep.newest_seen(ledger, after_id=end) == sweep.Seen(end, {}, claim_count=0)
 
 

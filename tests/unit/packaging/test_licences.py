@@ -16,6 +16,8 @@ LOCKED = {
 COPYLEFT = re.compile(r"\b(A?GPL|GNU (Affero )?General Public)", re.IGNORECASE)
 LESSER = re.compile(r"LGPL|Lesser General Public", re.IGNORECASE)
 ACCEPTED_LESSER = {"psycopg2-binary"}
+OF_A_CUDA_BUILD = re.compile(r"(nvidia-|cuda-|triton$)")
+"""Which of them come depends on the index that torch was taken from, and torch pins them: not for our lock to name."""
 
 
 def installed_by(*extras: str) -> dict[str, Distribution]:
@@ -31,6 +33,8 @@ def installed_by(*extras: str) -> dict[str, Distribution]:
         found[name] = package = distribution(name)
         for text in package.requires or []:
             needed = Requirement(text)
+            if OF_A_CUDA_BUILD.match(needed.name):
+                continue
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in wanted | {""}):
                 todo.append((needed.name.lower().replace("_", "-"), frozenset(needed.extras)))
     del found["secondread"]
