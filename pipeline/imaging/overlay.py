@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.imaging.arrays import ByteImage, FloatImage
 from pipeline.imaging.components import Component, Points
-from pipeline.imaging.png import STORED, write_png
+from pipeline.imaging.png import write_png
 
 NOTICE = "Not for clinical use."
 """Burnt into every overlay."""
@@ -71,7 +71,7 @@ def draw_overlay(display: ByteImage, components: tuple[Component, ...], *, headl
         _draw_numbers(picture, components, first_number=first_number, room_px=(rows_px, columns_px))
         levels = np.asarray(picture)
     # Stored, not deflated: speckle hardly shrinks, and the search would cost more than all the drawing.
-    return write_png(levels, palette=PALETTE, level=STORED)
+    return write_png(levels, palette=PALETTE, is_noisy=True)
 
 
 def probability_png(probability: FloatImage) -> bytes:

@@ -5,17 +5,16 @@ import zlib
 from typing import Final
 
 import numpy as np
+from isal import isal_zlib
 
 from pipeline.imaging.arrays import ByteImage
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 GREY, INDEXED = 0, 3
 """Colour types."""
-STORED, RUN_LENGTHS = 0, 1
-"""Compression levels: none at all, or repeated bytes alone (`Z_RLE`)."""
 
 
-def write_png(image: ByteImage, *, palette: bytes | None = None, level: int = RUN_LENGTHS) -> bytes:
+def write_png(image: ByteImage, *, palette: bytes | None = None, is_noisy: bool = False) -> bytes:
     """Write an image as an 8-bit PNG.
 
     Parameters
@@ -24,8 +23,8 @@ def write_png(image: ByteImage, *, palette: bytes | None = None, level: int = RU
         (row, column), uint8: grey values, or entries of the palette.
     palette
         256 times red, green, blue; None for grey.
-    level
-        `STORED` for images with noise, which hardly shrink; `RUN_LENGTHS` for flat ones.
+    is_noisy
+        Noise hardly shrinks: such an image is stored as it is. A flat one is deflated.
 
     References
     ----------
@@ -36,14 +35,14 @@ def write_png(image: ByteImage, *, palette: bytes | None = None, level: int = RU
     filtered = np.empty((rows_px, columns_px + 1), dtype=np.uint8)
     filtered[:, 0] = 0
     filtered[:, 1:] = image
-    deflate = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
+    data = zlib.compress(filtered.data, zlib.Z_NO_COMPRESSION) if is_noisy else isal_zlib.compress(filtered.data, isal_zlib.ISAL_BEST_SPEED)
     header = struct.pack(">IIBBBBB", columns_px, rows_px, 8, GREY if palette is None else INDEXED, 0, 0, 0)
     chunks = [SIGNATURE, _chunk(b"IHDR", header)]
     if palette is not None:
         chunks.append(_chunk(b"PLTE", palette))
-    chunks += [_chunk(b"IDAT", deflate.compress(filtered.data) + deflate.flush()), _chunk(b"IEND", b"")]
+    chunks += [_chunk(b"IDAT", data), _chunk(b"IEND", b"")]
     return b"".join(chunks)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", isal_zlib.crc32(data, isal_zlib.crc32(kind)))

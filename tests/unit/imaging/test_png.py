@@ -8,15 +8,15 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from pipeline.imaging.arrays import ByteImage
-from pipeline.imaging.png import RUN_LENGTHS, STORED, write_png
+from pipeline.imaging.png import write_png
 
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
-@pytest.mark.parametrize("level", [STORED, RUN_LENGTHS])
+@pytest.mark.parametrize("is_noisy", [True, False])
 @given(image=SHAPES.flatmap(lambda shape: arrays(np.uint8, shape)))
-def test_pillow_reads_the_grey_values_back(level: int, image: ByteImage) -> None:
-    read = Image.open(BytesIO(write_png(image, level=level)))
+def test_pillow_reads_the_grey_values_back(is_noisy: bool, image: ByteImage) -> None:
+    read = Image.open(BytesIO(write_png(image, is_noisy=is_noisy)))
     assert read.mode == "L"
     np.testing.assert_array_equal(np.asarray(read), image)
 
