@@ -29,11 +29,15 @@ WARM_UP_SIZES: Final = (1, 2, 4, 8, 16)
 class BadOutput(ModelFailed):
     """The network's answer broke the card's promises: a shape that is not its own, or a value that is no number.
 
-    The fact `rows` names the images; the answers of the others were sound, but are not returned.
+    `rows` names the images; the answers of the others were sound, but are not returned.
     """
 
     code = "bad-output"
     title = "The model's answer is not usable"
+
+    def __init__(self, message: str = "", *, rows: tuple[int, ...], **facts: object) -> None:
+        super().__init__(message, rows=rows, **facts)
+        self.rows = rows
 
 
 class UnfitBatch(ModelFailed):
