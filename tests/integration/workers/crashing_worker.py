@@ -1,4 +1,8 @@
-"""A real pool process with the stub's work that kills itself at a named point: `python -m ... POOL POINT`."""
+"""A real pool process with the stub's work that kills itself at a named point: `python -m ... POOL POINT`.
+
+Without arguments, a nursery: for each line `POOL<tab>POINT` it forks such a worker, which has all its modules already,
+and answers with how it ended.
+"""
 
 import os
 import signal
@@ -31,5 +35,22 @@ def main(pool: Pool, deadly: str) -> None:
         serve(runtime, threads=1)
 
 
+def nurse() -> None:
+    """Fork and bury workers until the input ends."""
+    for line in sys.stdin:
+        pool, point = line.rstrip("\n").split("\t")
+        child = os.fork()
+        if child == 0:
+            # The answers go to standard output, and to nobody else's.
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+            main(Pool(pool), point)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    main(Pool(sys.argv[1]), sys.argv[2])
+    if sys.argv[1:]:
+        main(Pool(sys.argv[1]), sys.argv[2])
+    else:
+        nurse()

@@ -16,6 +16,7 @@ CLAIM_AND_RUN = "claim and run"
 EFFECT_AND_COMMIT = "effect computed and commit"
 COMMIT_AND_PUBLISH = "commit and publish"
 COMMIT_AND_ACK = "commit and ack"
+INSERT_AND_SEND = "callback's insert and its send"
 ENDPOINT = UUID(int=7)
 
 Passing = Callable[[str], None]
@@ -47,7 +48,9 @@ class StubReporting:
     def write(self, done: Sequence[Completion]) -> set[UUID]:
         self._passing(EFFECT_AND_COMMIT)
         self.commits.append(len(done))
-        return complete_cases(self._services.ledger, done, left=CaseState.POSTPROCESSING, worker=self._services.worker)
+        ended = complete_cases(self._services.ledger, done, left=CaseState.POSTPROCESSING, worker=self._services.worker)
+        self._passing(INSERT_AND_SEND)
+        return ended
 
 
 class StubIntake:

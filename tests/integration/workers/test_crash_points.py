@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,11 @@ from pydantic import SecretStr
 from migrations.run import migrate
 from pipeline.flow import Pool
 from pipeline.persistence.ledger import sweep
+from pipeline.persistence.ledger.deliveries import due_deliveries
 from pipeline.persistence.ledger.engine import open_ledger
 from tests.acceptance.running import eventually
 from tests.integration.workers.stub_cases import StubCases
-from tests.integration.workers.stub_work import CLAIM_AND_RUN, COMMIT_AND_ACK, COMMIT_AND_PUBLISH, EFFECT_AND_COMMIT
+from tests.integration.workers.stub_work import CLAIM_AND_RUN, COMMIT_AND_ACK, COMMIT_AND_PUBLISH, EFFECT_AND_COMMIT, INSERT_AND_SEND
 from workers.app import make_app, unacked_hash, unacked_index
 from workers.doorbell import ring
 from workers.embedded.postgres import EmbeddedPostgres
@@ -29,16 +30,19 @@ from workers.settings import Settings, bare_environment
 
 pytestmark = pytest.mark.services
 
-REPEATS = 3
+REPEATS = 20
 CASES_A_KILL = 3
 ROOT = Path(__file__).resolve().parents[3]
-START_LIMIT_S, RECOVERY_LIMIT_S = 60.0, 30.0
+START_LIMIT_S, RECOVERY_LIMIT_S = 60.0, 60.0
+LONG_AGO, NEVER = 1.0, 2.0**33
+"""Unix times at which a message can have been fetched."""
 
 POINTS = {
     COMMIT_AND_PUBLISH: (Pool.INTAKE, "awaiting_report"),
     CLAIM_AND_RUN: (Pool.REPORTING, "postprocessing"),
     EFFECT_AND_COMMIT: (Pool.REPORTING, "postprocessing"),
     COMMIT_AND_ACK: (Pool.REPORTING, "completed"),
+    INSERT_AND_SEND: (Pool.REPORTING, "completed"),
 }
 """Which pool's worker dies there, and where it leaves its cases."""
 
@@ -53,42 +57,59 @@ class Ward:
     client: "redis.Redis"
     cases: StubCases
 
-    def start(self, pool: Pool, point: str, ready: Path) -> subprocess.Popen[bytes]:
-        """Start a worker of a pool that dies at a point."""
+    def _start(self, *arguments: str, ready: Path, **pipes: Any) -> subprocess.Popen[str]:
         environment = self.settings.model_copy(update={"ready_file": ready}).as_environment() | bare_environment()
-        command = [sys.executable, "-m", "tests.integration.workers.crashing_worker", pool.value, point]
-        with (self.folder / "workers.log").open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        command = [sys.executable, "-m", "tests.integration.workers.crashing_worker", *arguments]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log, text=True, **{"stdout": log} | pipes)
 
-    def kill_at(self, pool: Pool, point: str) -> list[UUID]:
-        """Let a worker take some new cases and die; return them."""
-        rungs = self.cases.waiting(pool, CASES_A_KILL)
-        ring(self.app, pool, rungs)
-        worker = self.start(pool, point, self.folder / "never")
-        try:
-            assert worker.wait(START_LIMIT_S) == -signal.SIGKILL, (self.folder / "workers.log").read_text()
-        finally:
-            worker.kill()
-            worker.wait()
-        return [rung.case_id for rung in rungs]
+    @property
+    def log(self) -> Path:
+        """What the workers said."""
+        return self.folder / "workers.log"
+
+    @contextmanager
+    def deaths_at(self, pool: Pool, point: str) -> Iterator[Callable[[], list[UUID]]]:
+        """Give what lets a worker take some new cases and die at a point; it returns them."""
+        nursery = self._start(ready=self.folder / "never", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        def die() -> list[UUID]:
+            rungs = self.cases.waiting(pool, CASES_A_KILL)
+            ring(self.app, pool, rungs)
+            assert nursery.stdin
+            assert nursery.stdout
+            print(pool.value, point, sep="\t", file=nursery.stdin, flush=True)
+            assert nursery.stdout.readline().strip() == str(-signal.SIGKILL.value), self.log.read_text()
+            # No later worker is given what this one had, however long all the deaths take.
+            self._date_unacked(pool, NEVER)
+            return [rung.case_id for rung in rungs]
+
+        with nursery:
+            try:
+                yield die
+            finally:
+                nursery.kill()
 
     def let_time_pass(self) -> None:
         """As if leases and visibility had run out and all doorbells were old."""
         self.cases.lapse()
         self.cases.age()
         for pool in (Pool.INTAKE, Pool.REPORTING):
-            taken: dict[Any, float] = dict.fromkeys(self.client.zrange(unacked_index(pool), 0, -1), 1.0)
-            if taken:
-                self.client.zadd(unacked_index(pool), taken)
+            self._date_unacked(pool, LONG_AGO)
+
+    def _date_unacked(self, pool: Pool, fetched_at: float) -> None:
+        taken: dict[Any, float] = dict.fromkeys(self.client.zrange(unacked_index(pool), 0, -1), fetched_at)
+        if taken:
+            self.client.zadd(unacked_index(pool), taken)
 
     @contextmanager
     def healthy(self) -> Iterator[None]:
         """A reporting worker that lives, ready for work."""
         ready = self.folder / "ready"
-        worker = self.start(Pool.REPORTING, "nowhere", ready)
+        worker = self._start(Pool.REPORTING.value, "nowhere", ready=ready)
         try:
             assert eventually(lambda: ready.exists() or worker.poll() is not None, within_s=START_LIMIT_S)
-            assert worker.poll() is None, (self.folder / "workers.log").read_text()
+            assert worker.poll() is None, self.log.read_text()
             yield
         finally:
             worker.terminate()
@@ -141,7 +162,8 @@ def ward(database: str, clean_redis: str, tmp_path: Path) -> Iterator[Ward]:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_worker_that_is_killed_there_loses_nothing_and_nothing_happens_twice(ward: Ward, point: str) -> None:
     pool, left = POINTS[point]
-    killed = [case_id for _ in range(REPEATS) for case_id in ward.kill_at(pool, point)]
+    with ward.deaths_at(pool, point) as die:
+        killed = [case_id for _ in range(REPEATS) for case_id in die()]
     died = ward.cases.rows()
     assert {row.state for row in died.values()} == {left}
     # Each message was taken, and not one acknowledged.
@@ -152,6 +174,8 @@ def test_a_worker_that_is_killed_there_loses_nothing_and_nothing_happens_twice(w
         assert ward.recovers()
 
     assert {ward.cases.said(case_id) for case_id in killed} == {(1, 1, 1)}
+    # Nobody has sent a callback, and the sweeper will find each.
+    assert len(due_deliveries(ward.cases.ledger, limit=10 * len(killed))) == len(killed)
     rows = ward.cases.rows()
     done_again = {rows[case_id].attempt - died[case_id].attempt for case_id in killed}
     assert done_again == ({0} if left == "completed" else {1})
