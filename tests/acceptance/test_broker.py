@@ -1,7 +1,7 @@
 """Redis is killed, cut off from everybody, frozen or gone: every case ends once, and the door goes on taking cases."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 from time import monotonic
 
@@ -69,7 +69,7 @@ def standing_still(deployment: Deployment) -> Iterator[None]:
 
 @pytest.mark.parametrize("unreachable", [gone, standing_still])
 def test_a_case_is_accepted_within_three_seconds_without_redis_and_is_read_once_when_redis_is_back(
-    deployment: Deployment, small_studies: Sequence[bytes], unreachable: Callable[[Deployment], Iterator[None]]
+    deployment: Deployment, small_studies: Sequence[bytes], unreachable: Callable[[Deployment], AbstractContextManager[None]]
 ) -> None:
     usual_s, _ = submission(deployment, small_studies[0])
 
