@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 
 from tests.acceptance.running import Deployment
 
@@ -32,6 +33,28 @@ def _submitting(deployment: Deployment, studies: Sequence[bytes], case_count: in
 
     with ThreadPoolExecutor(IN_FLIGHT) as threads:
         yield [threads.submit(send, number) for number in range(case_count)]
+
+
+@contextmanager
+def flowing(deployment: Deployment, studies: Sequence[bytes], **fields: str) -> Iterator[list[str]]:
+    """Sixteen clients send a case, wait for its end and send the next, for as long as the body runs; the ids grow with the cases."""
+    is_enough = Event()
+    case_ids: list[str] = []
+
+    def send(number: int) -> None:
+        while not is_enough.is_set():
+            case_id = deployment.door.accepted(studies[number % len(studies)], fields=fields)["case_id"]
+            case_ids.append(case_id)
+            deployment.door.ended(case_id, within_s=RECOVERY_S)
+
+    with ThreadPoolExecutor(IN_FLIGHT) as threads:
+        clients = [threads.submit(send, number) for number in range(IN_FLIGHT)]
+        try:
+            yield case_ids
+        finally:
+            is_enough.set()
+        for each in clients:
+            each.result()
 
 
 def assert_each_ended_once(deployment: Deployment, case_ids: Sequence[str]) -> None:

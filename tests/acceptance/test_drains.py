@@ -1,14 +1,11 @@
 """A pool is asked to stop while cases flow through it, as in a rolling restart: it ends soon, and nobody notices."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Event
+from collections.abc import Sequence
 
 import psutil
 import pytest
 
-from tests.acceptance.crowd import IN_FLIGHT, RECOVERY_S, assert_each_ended_once
+from tests.acceptance.crowd import RECOVERY_S, assert_each_ended_once, flowing
 from tests.acceptance.receiver import running_receiver
 from tests.acceptance.running import START_LIMIT_S, Deployment, eventually
 
@@ -23,28 +20,6 @@ HELD = {
 """What a pool has in its hands."""
 CLAIMS = 3
 """Of a case that was done once: one by each pool."""
-
-
-@contextmanager
-def flowing(deployment: Deployment, studies: Sequence[bytes], endpoint_id: str) -> Iterator[list[str]]:
-    """Cases come for as long as the body runs; afterwards their ids are in the list."""
-    is_enough = Event()
-    case_ids: list[str] = []
-
-    def send(number: int) -> None:
-        while not is_enough.is_set():
-            case = deployment.door.accepted(studies[number % len(studies)], fields={"webhook_endpoint_id": endpoint_id})
-            case_ids.append(case["case_id"])
-            deployment.door.ended(case["case_id"], within_s=RECOVERY_S)
-
-    with ThreadPoolExecutor(IN_FLIGHT) as threads:
-        sending = [threads.submit(send, number) for number in range(IN_FLIGHT)]
-        try:
-            yield case_ids
-        finally:
-            is_enough.set()
-        for each in sending:
-            each.result()
 
 
 def held_count(deployment: Deployment, name: str) -> int:
@@ -68,7 +43,7 @@ def test_each_pool_stops_within_ten_seconds_at_work_and_no_case_is_lost_done_twi
 ) -> None:
     with running_receiver() as receiver:
         endpoint_id = deployment.door.http.post("/v1/webhook-endpoints", json={"url": receiver.url}).json()["webhook_endpoint_id"]
-        with flowing(deployment, small_studies, endpoint_id) as case_ids:
+        with flowing(deployment, small_studies, webhook_endpoint_id=endpoint_id) as case_ids:
             for name in POOLS:
                 stop_at_work(deployment, name)
         delivered = receiver.wait_for(len(case_ids))
