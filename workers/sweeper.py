@@ -26,7 +26,7 @@ from pipeline.persistence.ledger.deliveries import due_deliveries
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.waiting_line import queue_errors
-from workers.app import make_app, unacked_hash
+from workers.app import make_app, unacked_index
 from workers.doorbell import place_in_line, ring, ring_delivery
 from workers.endings import Ending, fail, try_later
 from workers.pool_process import say_ready
@@ -38,6 +38,8 @@ SLICE = 500
 """Most rows of one kind that a round looks at."""
 SLICE_AFTER_LOSS = 5_000
 """Most doorbells of a pool that a round rings where all are gone: the budget is for single losses."""
+CLAIMED_WITHIN_S = 5.0
+"""A worker claims first and takes no more than it works on: what it took longer ago it has claimed, or it is dead."""
 MARK = "secondread:mark"
 """A key that stays for as long as nobody empties Redis."""
 RECLAIM_EVERY_S = 10.0
@@ -189,11 +191,14 @@ class Sweeper:
         return was_replaced
 
     def _queue_is_empty(self, pool: Pool) -> bool:
-        """Nothing queued in any priority and nothing in a worker's hands."""
+        """Nothing queued in any priority, and nothing in a worker's hands that it may still have to claim.
+
+        What a dead worker held lies there until its visibility is over; doorbells that were lost do not wait for that.
+        """
         with queue_errors(), self._services.redis.pipeline(transaction=False) as pipe:
             for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
                 pipe.llen(pool.value + step)
-            pipe.hlen(unacked_hash(pool))
+            pipe.zcount(unacked_index(pool), time.time() - CLAIMED_WITHIN_S, "+inf")
             return not any(pipe.execute())
 
     def _show(self, counts: Sequence[tuple[str, int, float]]) -> None:

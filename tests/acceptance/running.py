@@ -146,12 +146,19 @@ class Deployment:
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Stop a worker for a while, as a machine that swaps does, so that work waits before it."""
-        process = self.worker(name)
-        process.suspend()
-        try:
+        with frozen(self.worker(name)):
             yield
-        finally:
-            process.resume()
+
+    def server(self, name: str) -> psutil.Process:
+        """The main process of an embedded server, once it runs."""
+
+        def found() -> psutil.Process | None:
+            running = (each for each in self.process.children() if each.status() != psutil.STATUS_ZOMBIE)
+            return next((each for each in running if name in each.name()), None)
+
+        process = eventually(lambda: _unless_gone(found), within_s=START_LIMIT_S)
+        assert process is not None, f"no {name} runs"
+        return process
 
     @cached_property
     def environment(self) -> Mapping[str, str]:
@@ -189,6 +196,16 @@ def eventually(ask: Callable[[], Found], *, within_s: float) -> Found:
     while not (found := ask()) and monotonic() < until:
         Event().wait(LOOK_EVERY_S)
     return found
+
+
+@contextmanager
+def frozen(process: psutil.Process) -> Iterator[None]:
+    """A process that stands still for a while."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
 
 
 def _unless_gone(ask: Callable[[], psutil.Process | None]) -> psutil.Process | None:

@@ -1,16 +1,13 @@
 """Every case has an explicit answer by its deadline, whoever is dead; and what was read late follows as a new version."""
 
 import json
-import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
-import psutil
 import pytest
 
 from tests.acceptance.receiver import running_receiver
-from tests.acceptance.running import Deployment, Json, eventually, running_deployment
+from tests.acceptance.running import Deployment, Json, eventually, frozen, running_deployment
 
 pytestmark = pytest.mark.services
 
@@ -48,20 +45,6 @@ def answered(deployment: Deployment, study: bytes, **fields: str) -> tuple[Json,
     assert response.status_code == 200, response.text
     case: Json = response.json()
     return case, time.monotonic() - begun
-
-
-@contextmanager
-def frozen(process: psutil.Process) -> Iterator[None]:
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
-
-
-def server(deployment: Deployment, name: str) -> psutil.Process:
-    """An embedded server's main process."""
-    return next(each for each in deployment.process.children() if name in each.name())
 
 
 def test_who_waits_too_long_for_the_model_is_told_so_and_read_later(hurried: Deployment, studies: Sequence[bytes]) -> None:
@@ -108,7 +91,7 @@ def _put_off(deployment: Deployment, case_id: str) -> Json | None:
 
 
 def test_the_answer_comes_by_the_deadline_although_redis_answers_nobody(hurried: Deployment, studies: Sequence[bytes]) -> None:
-    with frozen(server(hurried, "valkey")):
+    with frozen(hurried.server("valkey")):
         case, took_s = answered(hurried, studies[2])
         assert took_s <= DEADLINE_S - RESERVE_S + LATE_S + 0.5
         assert case["result"]["kind"] == "preliminary"

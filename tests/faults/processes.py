@@ -74,12 +74,12 @@ class WorkerGroup:
             self._pools[pool.value] = process
             awaited.append((process, ready))
         for process, ready in awaited:
-            _await_ready(process, ready)
+            await_ready(process, ready)
 
     def start_sweeper(self) -> None:
         """Start the product's sweeper."""
         self._sweeper, ready = self._spawn("sweeper", sweeper.main)
-        _await_ready(self._sweeper, ready)
+        await_ready(self._sweeper, ready)
 
     def mend(self) -> None:
         """Start again what ended by itself, as the product's supervisor does."""
@@ -117,13 +117,25 @@ class WorkerGroup:
         self.kill_sweeper()
 
     def _spawn(self, name: str, target: Callable[..., object], *arguments: Any) -> tuple[BaseProcess, Path]:
-        ready = self._place.folder / f"{self._name}-{name}.ready"
-        ready.unlink(missing_ok=True)
-        environment = self._place.environment() | {"SECONDREAD_READY_FILE": str(ready)}
-        return spawn(target, *arguments, environment=environment, log=self.log_of(name)), ready
+        return begin(self._place, f"{self._name}-{name}", target, *arguments)
 
 
-def _await_ready(process: BaseProcess, ready: Path) -> None:
+def begin(place: Place, name: str, target: Callable[..., object], *arguments: Any) -> tuple[BaseProcess, Path]:
+    """Start a process of a place; the file is there once it works (see `await_ready`)."""
+    ready = place.folder / f"{name}.ready"
+    ready.unlink(missing_ok=True)
+    environment = place.environment() | {"SECONDREAD_READY_FILE": str(ready)}
+    return spawn(target, *arguments, environment=environment, log=place.folder / f"{name}.log"), ready
+
+
+def await_ready(process: BaseProcess, ready: Path) -> None:
+    """Wait until a process works.
+
+    Raises
+    ------
+    RuntimeError
+        It ended instead, or takes too long.
+    """
     until = time.monotonic() + READY_LIMIT_S
     while not ready.exists():
         if process.exitcode is not None or time.monotonic() > until:

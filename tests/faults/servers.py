@@ -78,6 +78,8 @@ def _kill_and_restart(server: EmbeddedServer) -> float:
     for process in family:
         _kill(process)
     psutil.wait_procs(family, timeout=10)
+    # It has ended: this only lets go of what was known of it.
+    server.stop()
     server.start()
     if server.url != url:
         raise RuntimeError(f"{server.name} came back at another address")

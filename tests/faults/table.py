@@ -37,6 +37,10 @@ _EXPLANATION = """
   case accepted after it has its result (restart included); A7 from the freeze until another worker has answered; A8 from FLUSHALL until
   every waiting case was rung again or had moved on.
 - **A4** is the control: plain Celery with late acknowledgement and no ledger, judged by the same checker, which must find faults there.
+- **Elsewhere**, in the ordinary tests: Redis killed with its append-only file, cut off from everybody, frozen for ten seconds, or gone
+  (`tests/acceptance/test_broker.py`); pools that are stopped at work (`test_drains.py`); what the transport alone brings back, and when
+  (`tests/integration/transport/`).
+- **Not tried**: a failover by Sentinel or a cluster. secondread knows one address of Redis; what takes over behind it looks like A2 or A8.
 """
 
 

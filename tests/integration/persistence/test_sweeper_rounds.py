@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from pipeline.persistence.uploads import ObjectPlace
 from pipeline.persistence.waiting_line import open_redis
 from pipeline.tensors.memory import MemoryStore
 from workers import sweeper as process
-from workers.app import make_app
+from workers.app import make_app, unacked_hash, unacked_index
 from workers.settings import Settings
-from workers.sweeper import Sweeper, sweep_while_leading
+from workers.sweeper import CLAIMED_WITHIN_S, Sweeper, sweep_while_leading
 from workers.wiring import Services
 
 pytestmark = pytest.mark.services
@@ -135,6 +136,31 @@ def test_what_was_published_just_before_the_loss_is_rung_by_the_second_look(swee
     sweeper.round()
 
     assert (after_one, rung_in(services.redis, Pool.INTAKE)) == (1, 2)
+
+
+@pytest.mark.parametrize(("held_s", "rung_count"), [(0.0, 0), (CLAIMED_WITHIN_S / 2, 0), (CLAIMED_WITHIN_S + 1, 1)])
+def test_what_was_taken_a_moment_ago_may_yet_be_claimed_and_what_was_taken_before_holds_up_no_lost_doorbell(
+    sweeper: Sweeper, services: Services, cases: Cases, held_s: float, rung_count: int
+) -> None:
+    cases.age(cases.accepted(), seconds=OLD_S)
+    services.redis.hset(unacked_hash(Pool.INTAKE), "tag", "a message")
+    services.redis.zadd(unacked_index(Pool.INTAKE), {"tag": time.time() - held_s})
+
+    sweeper.round()
+
+    assert rung_in(services.redis, Pool.INTAKE) == rung_count
+
+
+def test_a_doorbell_that_was_rung_again_is_not_rung_once_more_while_it_waits_in_the_queue(
+    sweeper: Sweeper, services: Services, cases: Cases
+) -> None:
+    lost = cases.accepted()
+    services.redis.zadd(unacked_index(Pool.INTAKE), {"tag": time.time() - OLD_S})
+    for _ in range(5):
+        cases.age(lost, seconds=OLD_S)
+        sweeper.round()
+
+    assert rung_in(services.redis, Pool.INTAKE) == 1
 
 
 def test_an_emptied_line_is_filled_page_by_page_in_one_round_and_rung_once(
