@@ -64,8 +64,8 @@ class ProcessSpec(Launch):
     order: int = WORKERS
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 10.0
-    start_limit_s: float = 60.0
-    """What is not ready by then is killed and started anew."""
+    start_limit_s: float = 180.0
+    """What is not ready by then hangs: it is killed and started anew. Far above a slow start, which a kill would make slower."""
 
 
 def server_spec(server: EmbeddedServer) -> ProcessSpec:

@@ -25,7 +25,7 @@ from workers.embedded.postgres import EmbeddedPostgres
 from workers.embedded.valkey import EmbeddedValkey
 from workers.settings import Settings
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 
 
 class Crew:
