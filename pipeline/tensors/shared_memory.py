@@ -23,7 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from pipeline.errors import IdentityMismatch, TensorMissing, TensorStoreFull, Unavailable
-from pipeline.tensors.content import Owner, contiguous, handle_for, length_bytes, require_identity, view
+from pipeline.tensors.content import Owner, contiguous, handle_for, length_bytes, named_owner, require_identity, view
 from pipeline.tensors.store import AnyArray
 from schemas.tensor import TensorHandle
 
@@ -35,7 +35,7 @@ MAGIC: Final = b"2READTNS"
 VERSION: Final = 1
 
 UNFINISHED_SUFFIX: Final = ".part"
-UNFINISHED_FOR_S: Final = 60.0
+UNFINISHED_FOR_S: Final = 15.0
 """A file that is still unfinished after this long has lost its writer: writing takes milliseconds."""
 
 COUNT_AGAIN_AFTER_S: Final = 0.25
@@ -87,23 +87,20 @@ class SharedMemoryStore:
     def get(self, handle: TensorHandle, *, case_id: UUID) -> AnyArray:
         """See `TensorStore.get`. Read, not mapped: a page fault costs more than its copy, and a torn file cannot end the process."""
         try:
-            file = os.open(self._folder / handle.key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with self._opened(handle) as file:
+                header = _header(file, handle)
+                # One byte more than there should be, so that a file that is too long shows.
+                content = memoryview(_read_all(file, length_bytes(handle) + 1, at_byte=HEADER_BYTES))
         except FileNotFoundError:
             raise TensorMissing(case_id=case_id, key=handle.key) from None
-        try:
-            header = os.pread(file, HEADER_BYTES, 0)
-            if len(header) < HEADER_BYTES:
-                raise IdentityMismatch("a stored tensor has no header", case_id=case_id, key=handle.key)
-            # One byte more than there should be, so that a file that is too long shows.
-            content = memoryview(_read_all(file, length_bytes(handle) + 1, at_byte=HEADER_BYTES))
-        finally:
-            os.close(file)
         require_identity(handle, case_id=case_id, owner=_owner(header, handle), content=content)
         return view(content, handle)
 
     def free(self, handle: TensorHandle) -> None:
         """See `TensorStore.free`."""
-        self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
+        with suppress(FileNotFoundError, IdentityMismatch), self._opened(handle) as file:
+            if _owner(_header(file, handle), handle) == named_owner(handle):
+                self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
 
     def reclaim(self, *, now: datetime) -> int:
         """See `TensorStore.reclaim`. Takes what dead writers left behind as well."""
@@ -120,6 +117,14 @@ class SharedMemoryStore:
         """See `TensorStore.used_bytes`. Counted now, headers and unfinished files included."""
         with self._lock:
             return self._count()
+
+    @contextmanager
+    def _opened(self, handle: TensorHandle) -> Iterator[int]:
+        file = os.open(self._folder / handle.key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield file
+        finally:
+            os.close(file)
 
     @contextmanager
     def _unfinished(self, handle: TensorHandle, *, size_bytes: int) -> Iterator[tuple[int, Path]]:
@@ -204,6 +209,13 @@ def _read_all(file: int, most_bytes: int, *, at_byte: int) -> bytes:
     while len(content) < most_bytes and (more := os.pread(file, most_bytes - len(content), at_byte + len(content))):
         content += more
     return content
+
+
+def _header(file: int, handle: TensorHandle) -> bytes:
+    header = os.pread(file, HEADER_BYTES, 0)
+    if len(header) < HEADER_BYTES:
+        raise IdentityMismatch("a stored tensor has no header", case_id=handle.case_id, key=handle.key)
+    return header
 
 
 def _owner(header: bytes, handle: TensorHandle) -> Owner:

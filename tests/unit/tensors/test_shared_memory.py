@@ -118,6 +118,18 @@ def test_a_file_of_another_size_is_withheld(store: SharedMemoryStore, folder: Pa
         store.get(handle, case_id=CASE)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 127])
+def test_a_torn_file_is_left_to_its_expiry(store: SharedMemoryStore, folder: Path, noon: datetime, size_bytes: int) -> None:
+    handle = put(store, noon)
+    os.truncate(folder / handle.key, size_bytes)
+    os.utime(folder / handle.key, (noon.timestamp(),) * 2)
+
+    store.free(handle)
+
+    assert names_in(folder) == [handle.key]
+    assert store.reclaim(now=noon) == 1
+
+
 def test_a_tensor_survives_the_process_that_read_it(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
     handle = put(store, noon)
     reader = python(
@@ -166,8 +178,8 @@ def test_a_killed_writer_leaves_no_torn_tensor(folder: Path) -> None:
         assert content[48:80] == sha256(content[128:]).digest()
 
 
-def test_what_a_dead_writer_left_is_reclaimed_after_a_minute(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
-    for name, age_s in [("a" * 32 + ".part", 61), ("b" * 32 + ".part", 59)]:
+def test_what_a_dead_writer_left_is_reclaimed_after_a_quarter_of_a_minute(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
+    for name, age_s in [("a" * 32 + ".part", 16), ("b" * 32 + ".part", 14)]:
         (folder / name).write_bytes(b"unfinished")
         os.utime(folder / name, ((noon - timedelta(seconds=age_s)).timestamp(),) * 2)
 
