@@ -23,7 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from pipeline.errors import IdentityMismatch, TensorMissing, TensorStoreFull, Unavailable
-from pipeline.tensors.content import Owner, contiguous, handle_for, length_bytes, named_owner, require_identity, view
+from pipeline.tensors.content import Owner, contiguous, handle_for, length_bytes, require_identity, view
 from pipeline.tensors.store import AnyArray
 from schemas.tensor import TensorHandle
 
@@ -41,6 +41,7 @@ UNFINISHED_FOR_S: Final = 15.0
 COUNT_AGAIN_AFTER_S: Final = 0.25
 """How long other processes' tensors may go unnoticed; the folder's own limit stands behind."""
 
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUR_NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,9 +75,8 @@ class SharedMemoryStore:
         """See `TensorStore.put`."""
         values = contiguous(values)
         handle = handle_for(values, store="shared_memory", case_id=case_id, generation=generation, expires_at=expires_at)
-        header = HEADER.pack(MAGIC, VERSION, case_id.bytes, generation, values.nbytes, bytes.fromhex(handle.digest))
         with self._unfinished(handle, size_bytes=HEADER_BYTES + values.nbytes) as (file, path):
-            _write_all(file, memoryview(header.ljust(HEADER_BYTES, b"\0")), at_byte=0)
+            _write_all(file, memoryview(_header_of(handle).ljust(HEADER_BYTES, b"\0")), at_byte=0)
             # An empty array has no bytes that could be cast.
             _write_all(file, values.data.cast("B") if values.size else memoryview(b""), at_byte=HEADER_BYTES)
             expires_ns = _since_epoch_ns(expires_at)
@@ -87,20 +87,24 @@ class SharedMemoryStore:
     def get(self, handle: TensorHandle, *, case_id: UUID) -> AnyArray:
         """See `TensorStore.get`. Read, not mapped: a page fault costs more than its copy, and a torn file cannot end the process."""
         try:
-            with self._opened(handle) as file:
-                header = _header(file, handle)
-                # One byte more than there should be, so that a file that is too long shows.
-                content = memoryview(_read_all(file, length_bytes(handle) + 1, at_byte=HEADER_BYTES))
+            file = os.open(self._folder / handle.key, _READ)
         except FileNotFoundError:
             raise TensorMissing(case_id=case_id, key=handle.key) from None
+        try:
+            header = os.pread(file, HEADER_BYTES, 0)
+            if len(header) < HEADER_BYTES:
+                raise IdentityMismatch("a stored tensor has no header", case_id=case_id, key=handle.key)
+            # One byte more than there should be, so that a file that is too long shows.
+            content = memoryview(_read_all(file, length_bytes(handle) + 1, at_byte=HEADER_BYTES))
+        finally:
+            os.close(file)
         require_identity(handle, case_id=case_id, owner=_owner(header, handle), content=content)
         return view(content, handle)
 
     def free(self, handle: TensorHandle) -> None:
         """See `TensorStore.free`."""
-        with suppress(FileNotFoundError, IdentityMismatch), self._opened(handle) as file:
-            if _owner(_header(file, handle), handle) == named_owner(handle):
-                self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
+        if self._holds(handle):
+            self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
 
     def reclaim(self, *, now: datetime) -> int:
         """See `TensorStore.reclaim`. Takes what dead writers left behind as well."""
@@ -118,11 +122,14 @@ class SharedMemoryStore:
         with self._lock:
             return self._count()
 
-    @contextmanager
-    def _opened(self, handle: TensorHandle) -> Iterator[int]:
-        file = os.open(self._folder / handle.key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    def _holds(self, handle: TensorHandle) -> bool:
+        """Whether what lies under the handle's key is what the handle names; a torn file is not."""
         try:
-            yield file
+            file = os.open(self._folder / handle.key, _READ)
+        except FileNotFoundError:
+            return False
+        try:
+            return os.pread(file, HEADER.size, 0) == _header_of(handle)
         finally:
             os.close(file)
 
@@ -211,11 +218,9 @@ def _read_all(file: int, most_bytes: int, *, at_byte: int) -> bytes:
     return content
 
 
-def _header(file: int, handle: TensorHandle) -> bytes:
-    header = os.pread(file, HEADER_BYTES, 0)
-    if len(header) < HEADER_BYTES:
-        raise IdentityMismatch("a stored tensor has no header", case_id=handle.case_id, key=handle.key)
-    return header
+def _header_of(handle: TensorHandle) -> bytes:
+    digest = bytes.fromhex(handle.digest)
+    return HEADER.pack(MAGIC, VERSION, handle.case_id.bytes, handle.generation, length_bytes(handle), digest)
 
 
 def _owner(header: bytes, handle: TensorHandle) -> Owner:
