@@ -112,8 +112,12 @@ class SharedMemoryStore:
         unfinished_since_ns = now_ns - int(UNFINISHED_FOR_S * 1e9)
         removed_count = 0
         for name, status in self._files():
-            due_ns = unfinished_since_ns if name.endswith(UNFINISHED_SUFFIX) else now_ns
-            if status.st_mtime_ns <= due_ns:
+            if name.endswith(UNFINISHED_SUFFIX):
+                # A writer that died just before the renaming has left the moment of expiry as its modification time.
+                is_due = min(status.st_mtime_ns, status.st_ctime_ns) <= unfinished_since_ns
+            else:
+                is_due = status.st_mtime_ns <= now_ns
+            if is_due:
                 removed_count += self._remove(name, size_bytes=status.st_size)
         return removed_count
 
