@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from pipeline.deadline import utc_now
 from pipeline.errors import IdentityMismatch, TensorStoreFull
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from schemas.tensor import TensorHandle
@@ -187,6 +188,16 @@ def test_what_a_dead_writer_left_is_reclaimed_after_a_quarter_of_a_minute(store:
 
     assert removed_count == 1
     assert names_in(folder) == ["b" * 32 + ".part"]
+
+
+def test_a_writer_that_died_just_before_the_renaming_leaves_nothing_for_longer(store: SharedMemoryStore, folder: Path) -> None:
+    """given an unfinished file that bears its expiry already, then its age counts all the same"""
+    handle = put(store, utc_now() + timedelta(minutes=15))
+    (folder / handle.key).rename(folder / f"{handle.key}.part")
+
+    removed = [store.reclaim(now=utc_now() + timedelta(seconds=age_s)) for age_s in (5, 16)]
+
+    assert removed == [0, 1]
 
 
 def test_files_that_are_not_ours_are_neither_counted_nor_removed(
