@@ -49,7 +49,7 @@ class TensorToll:
     """Tensors that came back with other bytes than were written."""
     vanished: list[str] = field(default_factory=list)
     """Tensors that were gone although nobody had freed them and their time was not over."""
-    unfinished: int = 0
+    unfinished: set[str] = field(default_factory=set)
     """Slots that writers left when they were killed within a write."""
     left_bytes: int = 0
     """What no reclaiming brought back."""
@@ -143,6 +143,8 @@ def kill_users(folder: Path, *, kills: int, seed: int = 0) -> TensorToll:
                 _aim(folder / "tensors")
             _end(users.pop("writer" if is_writer else "reader"))
             toll.kills += 1
+            if is_writer:
+                toll.unfinished |= _unfinished(folder / "tensors")
             store.reclaim(now=utc_now())
             if is_writer:
                 _bury(store, books, toll)
@@ -192,7 +194,6 @@ def _bury(store: SharedMemoryStore, books: Books, toll: TensorToll) -> None:
 def _take_stock(tensors: Path, store: SharedMemoryStore, books: Books, toll: TensorToll) -> None:
     toll.reads += len(books.lines("read"))
     toll.torn, toll.vanished = books.lines("torn"), books.lines("vanished")
-    toll.unfinished = len(_unfinished(tensors))
     # Slots that were never named by a handle: unfinished for too long, or whole and past their time.
     store.reclaim(now=utc_now() + timedelta(seconds=UNFINISHED_FOR_S))
     if _unfinished(tensors):

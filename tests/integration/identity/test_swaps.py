@@ -229,7 +229,8 @@ def test_an_answer_or_an_image_of_another_case_is_not_reported(house: House) -> 
 def test_a_result_is_not_written_for_another_case_though_all_attempts_agree(house: House) -> None:
     runtime = house.runtime(Pool.REPORTING)
     work = CrossedReporting(runtime)
-    before, known = identity_mismatches("report"), []
+    before = identity_mismatches("report")
+    known: list[Known] = []
 
     while len(work.crossed) < SHARES["result"]:
         group = house.new(MOST_CASES)
