@@ -248,3 +248,19 @@ def test_a_result_is_not_written_for_another_case_though_all_attempts_agree(hous
     assert identity_mismatches("report") == before + len(swapped)
     honest = [each for each in known if each.case_id not in work.crossed]
     assert {(row.state, row.results) for row in house.rows(honest).values()} == {("completed", 1)}
+
+
+def test_honest_cases_go_all_the_way_through_the_same_checks(house: House) -> None:
+    honest = house.new(3, encode=as_dicom)
+    for each in honest:
+        house.services.uploads.write(each.received.key, each.data)
+    rungs = house.accept(honest)
+    intake, inference, reporting = (house.runtime(pool) for pool in (Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING))
+
+    with Decoder(child_count=1) as decoder:
+        tools = PreprocessTools(decoder, house.services.cards, house.services.tensors, decode_timeout_s=30.0)
+        run_pool(intake, IntakeWork(intake, tools), rungs)
+    run_model(house, loaded(house), honest, inference)
+    run_pool(reporting, ReportingWork(reporting), rungs)
+
+    assert {(row.state, row.results) for row in house.rows(honest).values()} == {("completed", 1)}
