@@ -1,6 +1,7 @@
 """What one pool leaves in the ledger for the next: handles and facts, never pixels."""
 
 from typing import Literal
+from uuid import UUID
 
 from pydantic import Field
 
@@ -77,6 +78,8 @@ class PreparedCase(Frozen):
 
     model: str
     """`name:version` of the model card that shaped the input."""
+    case_id: UUID | None = None
+    """The case that it was made for; None in a row that an older version wrote."""
     instances: tuple[PreparedInstance, ...]
     images: tuple[PreparedImage, ...]
     model_input: TensorHandle | None = None
@@ -92,6 +95,8 @@ class InferredCase(Frozen):
     """(image, row, column) uint8, probability x 255, on the model's grid; rows as in the model input."""
     scores: tuple[tuple[float, ...], ...]
     """Per image, in the order of the card's `scores`, each 0 to 1."""
+    model_input_digest: str | None = None
+    """Digest of the model input that these rows were computed from; None in a row that an older version wrote."""
     batch_id: str
     batch_size: int
     """Images in the batch, all its cases together."""

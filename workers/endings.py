@@ -1,8 +1,8 @@
 """How a case ends from a process's point of view: the ledger's end, its callback's doorbell, and what is freed."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -12,15 +12,25 @@ from uuid6 import uuid7
 
 from pipeline.callbacks.event import CaseFacts, case_event_body
 from pipeline.cases.compensation import retry_delay_s
+from pipeline.cases.identity import handles_of
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
-from pipeline.errors import QueueUnavailable, SecondreadError
-from pipeline.flow import Lane
+from pipeline.errors import IdentityMismatch, QueueUnavailable, RejectedInput, SecondreadError
+from pipeline.flow import REPORT, Lane
 from pipeline.observability import metrics
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, read_unclaimed
 from pipeline.persistence.ledger.compensation import PutOff, put_off
-from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, Ownership, cancel_case, complete_cases, fail_case
+from pipeline.persistence.ledger.outcomes import (
+    Answer,
+    Callback,
+    Completed,
+    Completion,
+    Ownership,
+    cancel_case,
+    complete_cases,
+    fail_case,
+)
 from schemas.report import Report
 from schemas.webhook import CaseEventType
 from schemas.work import CaseWork
@@ -46,24 +56,38 @@ class Reported:
     timeline: dict[str, Any]
 
 
-def complete(app: Celery, services: Services, reported: Sequence[Reported]) -> set[UUID]:
-    """Write cases' results in one commit, tell their endpoints, free their tensors; return those whose claim still stood.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a group's commit. Who is in neither has lost its claim: nothing of it was written."""
 
-    Of the others nothing was written and nothing freed. Where the guard gave a preliminary answer while the report was
-    written, the report becomes the version after it.
+    stood: Set[UUID]
+    refused: Mapping[UUID, RejectedInput] = field(default_factory=dict)
+    """Whose claim stood, but what was to be written must not be: they are to fail."""
+
+
+def complete(app: Celery, services: Services, reported: Sequence[Reported]) -> Written:
+    """Write cases' results in one commit, tell their endpoints, free their tensors.
+
+    A result that is another case's is refused. Where the guard gave a preliminary answer while the report was written, the
+    report becomes the version after it.
     """
-    stood = _complete_once(app, services, reported)
-    overtaken = [moved for each in reported if each.case.case_id not in stood and (moved := _renumbered(services, each))]
-    return stood | _complete_once(app, services, overtaken) if overtaken else stood
+    first = _complete_once(app, services, reported)
+    dealt_with = first.ended | first.foreign
+    overtaken = [moved for each in reported if each.case.case_id not in dealt_with and (moved := _renumbered(services, each))]
+    second = _complete_once(app, services, overtaken) if overtaken else Completed(set(), set())
+    return Written(
+        first.ended | second.ended,
+        {each: IdentityMismatch("the result is another case's", case_id=each, hop=REPORT.name) for each in first.foreign | second.foreign},
+    )
 
 
-def _complete_once(app: Celery, services: Services, reported: Sequence[Reported]) -> set[UUID]:
+def _complete_once(app: Celery, services: Services, reported: Sequence[Reported]) -> Completed:
     completions = {each.case.case_id: _completion(services, each) for each in reported}
-    stood = complete_cases(services.ledger, list(completions.values()), left=CaseState.POSTPROCESSING, worker=services.worker)
+    done = complete_cases(services.ledger, list(completions.values()), left=CaseState.POSTPROCESSING, worker=services.worker)
     for each in reported:
-        if each.case.case_id in stood:
+        if each.case.case_id in done.ended:
             _after(app, services, each.case, completions[each.case.case_id].callback, outcome=each.report.outcome)
-    return stood
+    return done
 
 
 def _renumbered(services: Services, reported: Reported) -> Reported | None:
@@ -138,16 +162,13 @@ def cancel(app: Celery, services: Services, row: Row[Any]) -> None:
         except QueueUnavailable as error:
             # The claim will find that the case has ended.
             logger().warning("not_out_of_line", code=error.code)
-        free_tensors(services, case.work)
+        free_tensors(services, row.id, case.work)
 
 
-def free_tensors(services: Services, work: CaseWork) -> None:
-    """Let go of everything that a case holds in the tensor store."""
-    handles = [work.prepared.model_input, *(each.stored for each in work.prepared.instances)] if work.prepared else []
-    if work.inferred:
-        handles.append(work.inferred.probability)
-    for handle in handles:
-        if handle is not None:
+def free_tensors(services: Services, case_id: UUID, work: CaseWork) -> None:
+    """Let go of everything that a case holds in the tensor store; what its row names of another case is the other's to free."""
+    for handle in handles_of(work):
+        if handle.case_id == case_id:
             services.tensors.free(handle)
 
 
@@ -166,4 +187,4 @@ def _after(app: Celery, services: Services, case: Claimed, callback: Callback | 
         metrics.CASES_LATE.labels(case.lane.value).inc()
     if callback is not None:
         ring_delivery(app, callback.event_id)
-    free_tensors(services, case.work)
+    free_tensors(services, case.case_id, case.work)

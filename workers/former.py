@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from uuid import UUID
 
 from uuid6 import uuid7
@@ -17,7 +16,7 @@ from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
-from pipeline.errors import RejectedInput, Unavailable
+from pipeline.errors import IdentityMismatch, RejectedInput, Unavailable
 from pipeline.flow import INFER, Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
@@ -196,8 +195,8 @@ class Former:
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
-        members = [BatchMember(case.case_id, case.attempt, _model_input(case)) for case in cases]
-        image_count = sum(member.model_input.shape[0] for member in members)
+        members = [BatchMember(case.case_id, case.attempt, case.input, case.work) for case in cases]
+        image_count = sum(member.image_count for member in members)
         runner = self._registry.runner(model.reference)
         with given_up_after(max(INFER.limit_s, STUCK_FACTOR * model.latency.seconds(image_count)), self._on_death):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
@@ -221,8 +220,9 @@ class Former:
         for case in cases:
             if error := result.failed.get(case.case_id):
                 with about_case(case.case_id, stage=INFER.name):
-                    if isinstance(error, RejectedInput):
+                    if isinstance(error, IdentityMismatch):
                         metrics.IDENTITY_MISMATCHES.labels(INFER.name).inc()
+                    if isinstance(error, RejectedInput):
                         end_with_failure(self._runtime, case, error, clocks[case.case_id])
                     elif isinstance(error, Unavailable):
                         put_back(self._runtime, case, error)
@@ -262,9 +262,3 @@ class Former:
             slack_ms=round(fire.slack_s * 1000),
             forward_passes=result.forward_passes,
         )
-
-
-def _model_input(case: Claimed) -> Any:
-    if case.work.prepared is None or case.work.prepared.model_input is None:
-        raise ValueError("a case came to inference without a model input")
-    return case.work.prepared.model_input

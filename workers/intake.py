@@ -16,12 +16,12 @@ from pipeline.dicom.instance import DecodeLimits
 from pipeline.errors import QueueUnavailable
 from pipeline.flow import Pool
 from pipeline.observability.log import logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, Rung, hand_on
+from pipeline.persistence.ledger.claims import Claimed, HandOn, Rung, hand_on, read_unclaimed
 from pipeline.stages.fetch import fetch
 from pipeline.stages.preprocess import PreprocessTools, preprocess
 from schemas.work import CaseWork, PreparedCase
 from workers.doorbell import place_in_line, ring
-from workers.endings import free_tensors
+from workers.endings import Written, free_tensors
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, run_stage
@@ -52,28 +52,36 @@ class IntakeWork:
         """Fetch and preprocess one case."""
         services = self._runtime.services
         clock.enter(flow.FETCH.name)
-        fetched = fetch(case.input, uploads=services.uploads, sources=services.sources)
+        fetched = fetch(case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources)
         clock.enter(flow.PREPROCESS.name)
         prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=utc_now())
         return Prepared(case, prepared, clock.finish())
 
-    def write(self, done: Sequence[Prepared]) -> set[UUID]:
+    def write(self, done: Sequence[Prepared]) -> Written:
         """Hand cases on: into the waiting line, or past it to reporting. What a stale claim parked is freed."""
-        moved: set[UUID] = set()
+        stood: set[UUID] = set()
         for entered in (CaseState.AWAITING_INFERENCE, CaseState.AWAITING_REPORT):
             if group := [each for each in done if each.entered is entered]:
-                moved |= self._hand_on(group, entered)
-        for each in done:
-            if each.case.case_id not in moved:
-                free_tensors(self._runtime.services, CaseWork(prepared=each.prepared))
-        return moved
+                moved = self._hand_on(group, entered)
+                stood |= moved
+                stood |= {each.case.case_id for each in group if each.case.case_id not in moved and self._was_handed_on(each)}
+        return Written(stood)
+
+    def _was_handed_on(self, each: Prepared) -> bool:
+        """Whether a case that did not move had moved with this very work before, in a commit that we took for failed.
+
+        Then its tensors are waited for. Otherwise the claim is lost, nobody will ever name what it parked, and it is freed.
+        """
+        services = self._runtime.services
+        row = read_unclaimed(services.ledger, each.case.case_id)
+        if row is not None and row.work.prepared == each.prepared:
+            return True
+        free_tensors(services, each.case.case_id, CaseWork(prepared=each.prepared))
+        return False
 
     def _hand_on(self, group: Sequence[Prepared], entered: CaseState) -> set[UUID]:
         services = self._runtime.services
-        items = [
-            HandOn(each.case.case_id, each.case.attempt, {"prepared": each.prepared.model_dump(mode="json")}, each.timeline)
-            for each in group
-        ]
+        items = [HandOn(each.case.case_id, each.case.attempt, _work(each), each.timeline) for each in group]
         rungs = hand_on(services.ledger, items, left=CaseState.FETCHING, entered=entered, worker=services.worker)
         if entered is CaseState.AWAITING_REPORT:
             ring(self._runtime.app, Pool.REPORTING, rungs)
@@ -81,6 +89,11 @@ class IntakeWork:
             by_case = {each.case.case_id: each for each in group}
             ring(self._runtime.app, Pool.INFERENCE, _stand_in_line(services, [(by_case[rung.case_id], rung) for rung in rungs]))
         return {rung.case_id for rung in rungs}
+
+
+def _work(each: Prepared) -> dict[str, Any]:
+    """The row's work from now on. A case that is prepared anew has no answer any more."""
+    return {"prepared": each.prepared.model_dump(mode="json"), "inferred": None}
 
 
 def _stand_in_line(services: Services, moved: Sequence[tuple[Prepared, Rung]]) -> list[Rung]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from celery import Celery
 
@@ -14,7 +13,7 @@ from pipeline.persistence.uploads import picture_key
 from pipeline.stages.postprocess import postprocess
 from pipeline.stages.report import report
 from schemas.report import ResultKind
-from workers.endings import Reported, complete
+from workers.endings import Reported, Written, complete
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, run_stage
@@ -34,7 +33,7 @@ class ReportingWork:
             raise ValueError("a case came to reporting without intake's part")
         card, _ = services.cards[prepared.model]
         clock.enter(flow.POSTPROCESS.name)
-        reading = postprocess(case.work, case_id=case.case_id, card=card, tensors=services.tensors)
+        reading = postprocess(case.work, case_id=case.case_id, received=case.input, card=card, tensors=services.tensors)
         clock.enter(flow.REPORT.name)
         version = case.result_version + 1
         # What follows a preliminary answer is the first final one.
@@ -44,7 +43,7 @@ class ReportingWork:
         services.uploads.write_all({picture_key(case.case_id, case.attempt, name): data for name, data in pictures.items()})
         return Reported(case, written, clock.finish())
 
-    def write(self, done: Sequence[Reported]) -> set[UUID]:
+    def write(self, done: Sequence[Reported]) -> Written:
         """End cases with their results."""
         return complete(self._runtime.app, self._runtime.services, done)
 

@@ -1,11 +1,10 @@
 """What is done round every stage: parse, claim, keep the lease, time it, hand on, and end what is expected."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
-from uuid import UUID
 
 from celery import Celery
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
 from schemas.message import StageMessage
-from workers.endings import Ending, fail
+from workers.endings import Ending, Written, fail
 from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
@@ -37,8 +36,8 @@ class PoolWork(Protocol[Done]):
     def do(self, case: Claimed, clock: "StageClock") -> Done:
         """Do the pool's stages for one claimed case; nothing that others see is written yet."""
 
-    def write(self, done: Sequence[Done]) -> Collection[UUID]:
-        """Write finished cases in one commit, ring whoever is next; return those whose claim still stood."""
+    def write(self, done: Sequence[Done]) -> Written:
+        """Write finished cases in one commit, ring whoever is next; say whose claim still stood, and whose work is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +143,7 @@ class _StageRun(Generic[Done]):
             try:
                 return _Finished(case, clock, self._work.do(case, clock))
             except RejectedInput as error:
-                if isinstance(error, IdentityMismatch):
-                    metrics.IDENTITY_MISMATCHES.labels(self._stage).inc()
-                end_with_failure(self._runtime, case, error, clock)
-                self._count(case, clock, "rejected", error.code)
+                self._rejected(case, clock, error)
             except Unavailable as error:
                 put_back(self._runtime, case, error)
                 self._count(case, clock, "unavailable", error.code)
@@ -157,7 +153,7 @@ class _StageRun(Generic[Done]):
 
     def _write(self, finished: Sequence[_Finished[Done]]) -> None:
         try:
-            stood = self._work.write([each.done for each in finished])
+            written = self._work.write([each.done for each in finished])
         except Unavailable as error:
             for each in finished:
                 with about_case(each.case.case_id, stage=self._stage):
@@ -173,13 +169,25 @@ class _StageRun(Generic[Done]):
                 with about_case(finished[0].case.case_id, stage=self._stage):
                     self._crashed(finished[0].case, finished[0].clock, error)
             return
+        self._settle(finished, written)
+
+    def _settle(self, finished: Sequence[_Finished[Done]], written: Written) -> None:
         for each in finished:
-            if each.case.case_id in stood:
+            if each.case.case_id in written.stood:
                 self._count(each.case, each.clock, "done")
+            elif refusal := written.refused.get(each.case.case_id):
+                with about_case(each.case.case_id, stage=self._stage):
+                    self._rejected(each.case, each.clock, refusal)
             else:
                 metrics.STALE_COMPLETIONS.labels(self._stage).inc()
                 logger().info("work_superseded", case_id=each.case.case_id.hex, stage=self._stage)
                 self._count(each.case, each.clock, "superseded", Superseded.code)
+
+    def _rejected(self, case: Claimed, clock: StageClock, error: RejectedInput) -> None:
+        if isinstance(error, IdentityMismatch):
+            metrics.IDENTITY_MISMATCHES.labels(error.facts.get("hop", self._stage)).inc()
+        end_with_failure(self._runtime, case, error, clock)
+        self._count(case, clock, "rejected", error.code)
 
     def _crashed(self, case: Claimed, clock: StageClock, error: BaseException) -> None:
         logger().error("stage_crashed", exc_info=error)

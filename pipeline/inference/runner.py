@@ -19,6 +19,7 @@ from pipeline.inference.card import load_card
 from pipeline.inference.golden import read_golden
 from pipeline.inference.networks import build_network
 from pipeline.inference.networks.fusion import fold_norms
+from pipeline.inference.seal import Seals, seal_on_device
 from pipeline.inference.transfer import UInt8Array, transfer_for
 from pipeline.inference.weights import read_weights
 from schemas.model_card import ModelCard
@@ -62,6 +63,8 @@ class ModelOutput:
     """(image, row, column), the probability of lesion x 255, rounded, on the model's grid."""
     scores: npt.NDArray[np.float32]
     """(image, score), 0 to 1, in the order of the card's `scores`."""
+    seals: Seals
+    """(image,), what `seal.py` makes of the row that the network was shown and the row that it answered."""
 
 
 class ModelRunner:
@@ -183,19 +186,20 @@ class ModelRunner:
     def _answer(self, batch: UInt8Array) -> ModelOutput:
         with torch.inference_mode():
             try:
-                outline, scores = self._forward(self._transfer.to_device(batch))
+                shown = self._transfer.to_device(batch)
+                outline, logits = self._forward(shown)
             except (torch.OutOfMemoryError, torch.AcceleratorError):
                 raise  # the second means a device that answers no more: the process must end
             except RuntimeError as error:
                 raise ModelFailed("the forward pass raised", images=len(batch), model=self.card.reference) from error
-            self._require_shapes(outline, scores, images=len(batch))
-            is_sound = torch.isfinite(outline).flatten(1).all(1) & torch.isfinite(scores).all(1)
-            probability = outline[:, 0].sigmoid().mul_(255).round_().to(torch.uint8)
-            arrived = self._transfer.to_host((probability, scores.sigmoid(), is_sound))
+            self._require_shapes(outline, logits, images=len(batch))
+            is_sound = torch.isfinite(outline).flatten(1).all(1) & torch.isfinite(logits).all(1)
+            probability, scores = outline[:, 0].sigmoid().mul_(255).round_().to(torch.uint8), logits.sigmoid()
+            arrived = self._transfer.to_host((probability, scores, is_sound, seal_on_device(shown, probability, scores)))
         bad_rows = tuple(int(row) for row in np.flatnonzero(~arrived[2].numpy()))
         if bad_rows:
             raise BadOutput("the model's answer is not finite", rows=bad_rows, model=self.card.reference)
-        return ModelOutput(probability=arrived[0].numpy(), scores=arrived[1].numpy())
+        return ModelOutput(probability=arrived[0].numpy(), scores=arrived[1].numpy(), seals=arrived[3].numpy())
 
     def _forward(self, narrow: Tensor) -> tuple[Tensor, Tensor]:
         display = narrow.to(memory_format=self._layout).to(torch.float32).mul_(self.card.input.scale)

@@ -25,6 +25,11 @@ def received_key(case_id: UUID, number: int) -> str:
     return f"{case_id.hex}/received-{number:04d}.dcm"
 
 
+def is_of_case(key: str, case_id: UUID) -> bool:
+    """Whether a key names something that is kept for this case."""
+    return key.startswith(f"{case_id.hex}/")
+
+
 def picture_key(case_id: UUID, attempt: int, name: str) -> str:
     """Where a picture of a result is kept; `name` as the report lists its artefacts, such as `image-1/overlay.png`.
 

@@ -8,22 +8,35 @@ from uuid import UUID
 
 import numpy as np
 
-from pipeline.errors import ModelFailed, SecondreadError
+from pipeline.cases.identity import require_own
+from pipeline.errors import IdentityMismatch, ModelFailed, SecondreadError, TensorMissing
 from pipeline.inference.runner import BadOutput, ModelOutput, ModelRunner, OutOfDeviceMemory
+from pipeline.inference.seal import seals_of
 from pipeline.tensors.store import AnyArray, TensorStore
 from schemas.tensor import TensorHandle
-from schemas.work import InferredCase
+from schemas.work import CaseInput, CaseWork, InferredCase
 
 OUTPUT_LIFETIME = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMember:
-    """One case of a batch: its claim and its model input."""
+    """One case of a batch: its claim, and what its row holds."""
 
     case_id: UUID
     attempt: int
-    model_input: TensorHandle
+    received: CaseInput
+    work: CaseWork
+
+    @property
+    def model_input(self) -> TensorHandle | None:
+        """What the model is to be shown."""
+        return self.work.prepared.model_input if self.work.prepared else None
+
+    @property
+    def image_count(self) -> int:
+        """Rows that it takes in the batch."""
+        return self.model_input.shape[0] if self.model_input else 0
 
 
 Input = tuple[BatchMember, AnyArray]
@@ -54,16 +67,24 @@ def infer(members: Sequence[BatchMember], firing: Firing, *, runner: ModelRunner
     """Run the model on all members together; whoever cannot be read or breaks the pass fails alone.
 
     After a pass that fails the culprit is looked for; the others keep their company and have their answer.
+    Whose row, tensor or place in the batch is not its own is withheld: `IdentityMismatch` stands in its place.
     """
     batch = _Batch(firing, runner, tensors)
     inputs: list[Input] = []
     for member in members:
         try:
-            inputs.append((member, tensors.get(member.model_input, case_id=member.case_id)))
+            inputs.append((member, _read(member, tensors)))
         except SecondreadError as error:
             batch.result.failed[member.case_id] = error
     batch.run(inputs)
     return batch.result
+
+
+def _read(member: BatchMember, tensors: TensorStore) -> AnyArray:
+    require_own(member.work, case_id=member.case_id, received=member.received)
+    if member.model_input is None:
+        raise TensorMissing("the case has no model input", case_id=member.case_id)
+    return tensors.get(member.model_input, case_id=member.case_id)
 
 
 class _Batch:
@@ -135,27 +156,28 @@ class _Batch:
         self.result.forward_s += forward_s
         first = 0
         for member, values in inputs:
-            self._park(member, output, slice(first, first + len(values)), forward_s)
+            rows = slice(first, first + len(values))
+            try:
+                self.result.inferred[member.case_id] = self._kept(member, values, output, rows, forward_s)
+            except SecondreadError as error:
+                self.result.failed[member.case_id] = error
             first += len(values)
         return None
 
-    def _park(self, member: BatchMember, output: ModelOutput, rows: slice, forward_s: float) -> None:
-        """Put one case's rows of the output into the tensor store, under its own case id."""
-        try:
-            handle = self._tensors.put(
-                output.probability[rows],
-                case_id=member.case_id,
-                generation=member.attempt,
-                expires_at=self._firing.at + OUTPUT_LIFETIME,
-            )
-        except SecondreadError as error:
-            self.result.failed[member.case_id] = error
-            return
-        self.result.inferred[member.case_id] = InferredCase(
+    def _kept(self, member: BatchMember, values: AnyArray, output: ModelOutput, rows: slice, forward_s: float) -> InferredCase:
+        """Put one case's rows of the output into the tensor store, under its own case id, if they answer its own input."""
+        probability, scores = output.probability[rows], output.scores[rows]
+        if len(values) != len(probability) or not np.array_equal(seals_of(values, probability, scores), output.seals[rows]):
+            raise IdentityMismatch("these rows of the batch answer another input", case_id=member.case_id, differs="batch row")
+        handle = self._tensors.put(
+            probability, case_id=member.case_id, generation=member.attempt, expires_at=self._firing.at + OUTPUT_LIFETIME
+        )
+        return InferredCase(
             model=self._runner.card.reference,
             weights_digest=self._runner.card.weights_sha256,
             probability=handle,
-            scores=tuple(tuple(float(score) for score in row) for row in output.scores[rows]),
+            scores=tuple(tuple(float(score) for score in row) for row in scores),
+            model_input_digest=member.model_input.digest if member.model_input else None,
             batch_id=self._firing.batch_id,
             batch_size=len(output.probability),
             batch_position=rows.start,

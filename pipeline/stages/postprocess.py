@@ -6,6 +6,7 @@ from functools import cache, partial
 from typing import Final
 from uuid import UUID
 
+from pipeline.cases.identity import require_own
 from pipeline.cases.reading import CaseReading, MeasuredRegion, ReadImage
 from pipeline.errors import ModelFailed, TensorMissing
 from pipeline.imaging.arrays import FloatImage, StoredImage
@@ -20,7 +21,7 @@ from schemas.instance import InstanceHeader
 from schemas.model_card import ModelCard
 from schemas.report import ImageStatus
 from schemas.tensor import TensorHandle
-from schemas.work import CaseWork, InferredCase, PreparedCase, PreparedImage, PreparedInstance
+from schemas.work import CaseInput, CaseWork, InferredCase, PreparedCase, PreparedImage, PreparedInstance
 
 Fetch = Callable[[TensorHandle], AnyArray]
 
@@ -50,7 +51,7 @@ class _Answer:
     header: InstanceHeader
 
 
-def postprocess(work: CaseWork, *, case_id: UUID, card: ModelCard, tensors: TensorStore) -> CaseReading:
+def postprocess(work: CaseWork, *, case_id: UUID, received: CaseInput, card: ModelCard, tensors: TensorStore) -> CaseReading:
     """Read every image of a case: outline, measure, judge by the card's thresholds, and draw.
 
     Parameters
@@ -58,7 +59,9 @@ def postprocess(work: CaseWork, *, case_id: UUID, card: ModelCard, tensors: Tens
     work
         What intake and, where an image was ready for the model, inference left in the ledger.
     case_id
-        Checked against every tensor that is read.
+        Checked against the work and every tensor that is read.
+    received
+        What the case is about: the work must be of these instances.
     card
         The card of the model that read the case.
     tensors
@@ -69,13 +72,14 @@ def postprocess(work: CaseWork, *, case_id: UUID, card: ModelCard, tensors: Tens
     TensorMissing
         A tensor is gone, or what an earlier pool should have left.
     IdentityMismatch
-        A tensor is not this case's.
+        A tensor, or a part of the work, is not this case's.
     ModelFailed
         The answer is another model's than the card's, or has other scores.
     """
     prepared, inferred = work.prepared, work.inferred
     if prepared is None:
         raise TensorMissing("the case was not prepared", case_id=case_id)
+    require_own(work, case_id=case_id, received=received)
     if inferred is not None and inferred.model != card.reference:
         raise ModelFailed("the answer is another model's", case_id=case_id, model=inferred.model, card=card.reference)
     # Each tensor is read, and its digest checked, once; its frames are many.

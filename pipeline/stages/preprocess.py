@@ -71,11 +71,12 @@ class _Bench:
     """Where the tensors of one claim are put."""
 
     def __init__(self, tensors: TensorStore, case_id: UUID, generation: int, now: datetime) -> None:
-        self._tensors, self._case_id, self._generation = tensors, case_id, generation
+        self.case_id = case_id
+        self._tensors, self._generation = tensors, generation
         self._expires_at = now + TENSOR_LIFETIME
 
     def park(self, values: AnyArray) -> TensorHandle:
-        return self._tensors.put(values, case_id=self._case_id, generation=self._generation, expires_at=self._expires_at)
+        return self._tensors.put(values, case_id=self.case_id, generation=self._generation, expires_at=self._expires_at)
 
 
 def preprocess(
@@ -130,7 +131,8 @@ def _assemble(read: Sequence[_Read], card: ModelCard, bench: _Bench) -> Prepared
     if len(inputs) > card.input.max_images:
         raise TooManyImages("the case has too many images", image_count=len(inputs), limit=card.input.max_images)
     model_input = bench.park(np.stack(inputs)[:, np.newaxis]) if inputs else None
-    return PreparedCase(model=card.reference, instances=tuple(instances), images=tuple(images), model_input=model_input)
+    parts = {"instances": tuple(instances), "images": tuple(images), "model_input": model_input}
+    return PreparedCase(model=card.reference, case_id=bench.case_id, **parts)
 
 
 def _images_of(decoded: DecodedInstance, index: int, card: ModelCard, inputs: list[ByteImage]) -> list[PreparedImage]:

@@ -63,6 +63,11 @@ def length_bytes(handle: TensorHandle) -> int:
     return math.prod(handle.shape) * np.dtype(handle.dtype).itemsize
 
 
+def named_owner(handle: TensorHandle) -> Owner:
+    """What the store must have written down beside the bytes, if they are those that the handle names."""
+    return Owner(handle.case_id, handle.generation, length_bytes(handle), handle.digest)
+
+
 def view(content: memoryview, handle: TensorHandle) -> AnyArray:
     """Look at the bytes as the handle names them: read-only, no copy."""
     values: AnyArray = np.ndarray(handle.shape, dtype=handle.dtype, buffer=content)

@@ -6,7 +6,7 @@ from threading import Lock
 from uuid import UUID
 
 from pipeline.errors import TensorMissing, TensorStoreFull
-from pipeline.tensors.content import Owner, contiguous, handle_for, require_identity, view
+from pipeline.tensors.content import Owner, contiguous, handle_for, named_owner, require_identity, view
 from pipeline.tensors.store import AnyArray
 from schemas.tensor import TensorHandle
 
@@ -50,7 +50,9 @@ class MemoryStore:
     def free(self, handle: TensorHandle) -> None:
         """See `TensorStore.free`."""
         with self._lock:
-            self._kept.pop(handle.key, None)
+            kept = self._kept.get(handle.key)
+            if kept is not None and kept.owner == named_owner(handle):
+                del self._kept[handle.key]
 
     def reclaim(self, *, now: datetime) -> int:
         """See `TensorStore.reclaim`."""

@@ -35,12 +35,13 @@ MAGIC: Final = b"2READTNS"
 VERSION: Final = 1
 
 UNFINISHED_SUFFIX: Final = ".part"
-UNFINISHED_FOR_S: Final = 60.0
+UNFINISHED_FOR_S: Final = 15.0
 """A file that is still unfinished after this long has lost its writer: writing takes milliseconds."""
 
 COUNT_AGAIN_AFTER_S: Final = 0.25
 """How long other processes' tensors may go unnoticed; the folder's own limit stands behind."""
 
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUR_NAME = re.compile(r"[0-9a-f]{32}(\.part)?")
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,9 +75,8 @@ class SharedMemoryStore:
         """See `TensorStore.put`."""
         values = contiguous(values)
         handle = handle_for(values, store="shared_memory", case_id=case_id, generation=generation, expires_at=expires_at)
-        header = HEADER.pack(MAGIC, VERSION, case_id.bytes, generation, values.nbytes, bytes.fromhex(handle.digest))
         with self._unfinished(handle, size_bytes=HEADER_BYTES + values.nbytes) as (file, path):
-            _write_all(file, memoryview(header.ljust(HEADER_BYTES, b"\0")), at_byte=0)
+            _write_all(file, memoryview(_header_of(handle).ljust(HEADER_BYTES, b"\0")), at_byte=0)
             # An empty array has no bytes that could be cast.
             _write_all(file, values.data.cast("B") if values.size else memoryview(b""), at_byte=HEADER_BYTES)
             expires_ns = _since_epoch_ns(expires_at)
@@ -87,7 +87,7 @@ class SharedMemoryStore:
     def get(self, handle: TensorHandle, *, case_id: UUID) -> AnyArray:
         """See `TensorStore.get`. Read, not mapped: a page fault costs more than its copy, and a torn file cannot end the process."""
         try:
-            file = os.open(self._folder / handle.key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            file = os.open(self._folder / handle.key, _READ)
         except FileNotFoundError:
             raise TensorMissing(case_id=case_id, key=handle.key) from None
         try:
@@ -103,7 +103,8 @@ class SharedMemoryStore:
 
     def free(self, handle: TensorHandle) -> None:
         """See `TensorStore.free`."""
-        self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
+        if self._holds(handle):
+            self._remove(handle.key, size_bytes=HEADER_BYTES + length_bytes(handle))
 
     def reclaim(self, *, now: datetime) -> int:
         """See `TensorStore.reclaim`. Takes what dead writers left behind as well."""
@@ -111,8 +112,12 @@ class SharedMemoryStore:
         unfinished_since_ns = now_ns - int(UNFINISHED_FOR_S * 1e9)
         removed_count = 0
         for name, status in self._files():
-            due_ns = unfinished_since_ns if name.endswith(UNFINISHED_SUFFIX) else now_ns
-            if status.st_mtime_ns <= due_ns:
+            if name.endswith(UNFINISHED_SUFFIX):
+                # A writer that died just before the renaming has left the moment of expiry as its modification time.
+                is_due = min(status.st_mtime_ns, status.st_ctime_ns) <= unfinished_since_ns
+            else:
+                is_due = status.st_mtime_ns <= now_ns
+            if is_due:
                 removed_count += self._remove(name, size_bytes=status.st_size)
         return removed_count
 
@@ -120,6 +125,17 @@ class SharedMemoryStore:
         """See `TensorStore.used_bytes`. Counted now, headers and unfinished files included."""
         with self._lock:
             return self._count()
+
+    def _holds(self, handle: TensorHandle) -> bool:
+        """Whether what lies under the handle's key is what the handle names; a torn file is not."""
+        try:
+            file = os.open(self._folder / handle.key, _READ)
+        except FileNotFoundError:
+            return False
+        try:
+            return os.pread(file, HEADER.size, 0) == _header_of(handle)
+        finally:
+            os.close(file)
 
     @contextmanager
     def _unfinished(self, handle: TensorHandle, *, size_bytes: int) -> Iterator[tuple[int, Path]]:
@@ -204,6 +220,11 @@ def _read_all(file: int, most_bytes: int, *, at_byte: int) -> bytes:
     while len(content) < most_bytes and (more := os.pread(file, most_bytes - len(content), at_byte + len(content))):
         content += more
     return content
+
+
+def _header_of(handle: TensorHandle) -> bytes:
+    digest = bytes.fromhex(handle.digest)
+    return HEADER.pack(MAGIC, VERSION, handle.case_id.bytes, handle.generation, length_bytes(handle), digest)
 
 
 def _owner(header: bytes, handle: TensorHandle) -> Owner:

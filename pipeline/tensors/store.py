@@ -37,7 +37,7 @@ class TensorStore(Protocol):
         ...
 
     def free(self, handle: TensorHandle) -> None:
-        """Let go of a tensor. Freeing twice is fine."""
+        """Let go of a tensor. Freeing twice is fine; where something else lies under the handle's key, it stays."""
         ...
 
     def reclaim(self, *, now: datetime) -> int:

@@ -166,6 +166,24 @@ def test_freeing_twice_is_fine_and_frees_nothing_else(store: TensorStore, put: P
     np.testing.assert_array_equal(store.get(other, case_id=CASE), IMAGE)
 
 
+@pytest.mark.parametrize("changed", [{"case_id": OTHER_CASE}, {"generation": 0}, {"digest": "0" * 64}, {"shape": (2, 3, 4)}])
+def test_a_handle_that_is_not_the_tensors_own_does_not_free_it(store: TensorStore, put: Put, changed: dict[str, object]) -> None:
+    handle = put(IMAGE)
+
+    store.free(handle.model_copy(update=changed))
+
+    np.testing.assert_array_equal(store.get(handle, case_id=CASE), IMAGE)
+
+
+def test_a_handle_pointed_at_another_tensor_frees_neither(store: TensorStore, put: Put) -> None:
+    mine, other = put(IMAGE), put(IMAGE + 1)
+
+    store.free(mine.model_copy(update={"key": other.key}))
+
+    np.testing.assert_array_equal(store.get(mine, case_id=CASE), IMAGE)
+    np.testing.assert_array_equal(store.get(other, case_id=CASE), IMAGE + 1)
+
+
 def test_who_reads_keeps_its_view_when_the_tensor_is_freed(store: TensorStore, put: Put) -> None:
     handle = put(IMAGE)
     view = store.get(handle, case_id=CASE)

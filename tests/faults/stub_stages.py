@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from celery import Celery
 
 from pipeline import flow
+from pipeline.cases.digests import chain_of
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
 from pipeline.dicom.decoder import Decoder
@@ -27,7 +28,7 @@ from schemas.work import InferredCase, PreparedCase, PreparedInstance
 from tests.faults.echo import Echo
 from tests.faults.history import digest_of
 from workers.doorbell import ring
-from workers.endings import Reported, complete
+from workers.endings import Reported, Written, complete
 from workers.intake import IntakeWork, Prepared
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
@@ -103,14 +104,15 @@ class StubReporting:
             is_complete=True,
             study_instance_uid=None,
             images=(),
-            input_digest=case.work.prepared.instances[0].digest,
+            input_digest=chain_of(instance.digest for instance in case.work.prepared.instances),
+            model_input_digest=case.work.prepared.model_input.digest if case.work.prepared.model_input else None,
             model_output_digest=case.work.inferred.probability.digest,
             limits=(),
             created_at=utc_now(),
         )
         return Reported(case, report, clock.finish())
 
-    def write(self, done: Sequence[Reported]) -> set[UUID]:
+    def write(self, done: Sequence[Reported]) -> Written:
         """End cases with their results."""
         return complete(self._runtime.app, self._runtime.services, done)
 

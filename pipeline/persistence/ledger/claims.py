@@ -160,7 +160,8 @@ def claim_cases(ledger: Ledger, case_ids: Sequence[UUID], *, pool: Pool, worker:
         max_tries=MAX_TRIES,
         seen_no=seen_no,
     )
-    place = {case_id: number for number, case_id in enumerate(case_ids)}
+    # A case that is named twice stands where it was named first.
+    place = {case_id: number for number, case_id in enumerate(dict.fromkeys(case_ids))}
     return sorted(map(_claimed, rows), key=lambda case: place[case.case_id])
 
 

@@ -53,6 +53,15 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Completed:
+    """What came of a commit of results."""
+
+    ended: set[UUID]
+    foreign: set[UUID]
+    """Cases that were about to get the result of another case, or of other images: withheld."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ownership:
     """Under which claim an end is written."""
 
@@ -69,18 +78,32 @@ _OVERTAKEN = """
 """
 CALLBACK_COLUMNS = "id, case_id, endpoint_id, event_type, result_version, body, due_at, created_at"
 
+# What a report says of itself, against the row that it is written for. Without a prepared case the chain has no link.
+_IS_OWN = """
+    said->>'case_id' = 'case_' || replace(cases.id::text, '-', '')
+    AND said->>'input_digest' = encode(sha256(convert_to(COALESCE((
+        SELECT string_agg(link->>'digest', '' ORDER BY place)
+        FROM jsonb_array_elements(work#>'{prepared,instances}') WITH ORDINALITY AS links(link, place)), ''), 'UTF8')), 'hex')
+    AND said->>'model_input_digest' IS NOT DISTINCT FROM work#>>'{prepared,model_input,digest}'
+    AND said->>'model_output_digest' IS NOT DISTINCT FROM work#>>'{inferred,probability,digest}'
+"""
+
 _COMPLETE = text(f"""
 WITH done AS (
-    SELECT * FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[]), CAST(:versions AS integer[]), CAST(:kinds AS text[]),
+    SELECT *, CAST(body AS jsonb) AS said
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[]), CAST(:versions AS integer[]), CAST(:kinds AS text[]),
         CAST(:outcomes AS text[]), CAST(:bodies AS text[]), CAST(:timelines AS text[]), CAST(:event_ids AS uuid[]),
         CAST(:endpoint_ids AS uuid[]), CAST(:event_types AS text[]), CAST(:callback_bodies AS text[]))
     AS done(case_id, fence, answer_version, kind, outcome, body, stages, event_id, endpoint_id, event_type, callback_body)
+), held AS (
+    SELECT case_id, fence, answer_version, stages, COALESCE({_IS_OWN}, false) AS is_own FROM done JOIN cases ON cases.id = case_id
+    WHERE cases.attempt = fence AND cases.state = :left AND cases.result_version = answer_version - 1
 ), moved AS (
     UPDATE cases SET state = 'completed', claimed_by = NULL, lease_until = NULL, tries = 0, changed_at = clock_timestamp(),
            ended_at = clock_timestamp(), version = cases.version + 1, result_version = answer_version, is_preliminary = false,
            timeline = timeline || CAST(stages AS jsonb)
-    FROM done
-    WHERE id = case_id AND attempt = fence AND state = :left AND result_version = answer_version - 1
+    FROM held
+    WHERE id = case_id AND attempt = fence AND state = :left AND result_version = answer_version - 1 AND is_own
     RETURNING cases.id, cases.version, cases.attempt, cases.changed_at
 ), answered AS (
     INSERT INTO results (case_id, version, kind, outcome, body, attempt, created_at)
@@ -93,7 +116,8 @@ WITH done AS (
     SELECT event_id, id, endpoint_id, event_type, answer_version, callback_body, changed_at, changed_at
     FROM moved JOIN done ON id = case_id WHERE event_id IS NOT NULL
 )
-SELECT id, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
+SELECT id, true AS is_own, CAST(pg_notify('{ANSWER_CHANNEL}', id::text) AS text) FROM moved
+UNION ALL SELECT case_id, false, NULL FROM held WHERE NOT is_own
 """)  # noqa: S608 - column names and a channel of ours
 
 _END = text(f"""
@@ -115,13 +139,16 @@ SELECT id, version, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
 """)  # noqa: S608 - column names and a channel of ours
 
 
-def complete_cases(ledger: Ledger, completions: Sequence[Completion], *, left: CaseState, worker: str | None) -> set[UUID]:
+def complete_cases(ledger: Ledger, completions: Sequence[Completion], *, left: CaseState, worker: str | None) -> Completed:
     """Write the results of cases and end them, all in one commit.
+
+    Each body is compared with the row that it is written for: the case that it names, and the digests of what was received,
+    what the model was shown and what it answered.
 
     Returns
     -------
-    Those whose claim still stood. Of the others nothing was written: another worker has claimed the case since, it was
-    cancelled, or another result version came first.
+    Those that were ended, and those whose claim stood but whose result is another's. Of the latter nothing was written, nor
+    of the rest: another worker has claimed the case since, it was cancelled, or another result version came first.
     """
     require_transition(left, CaseState.COMPLETED)
     answers = [completion.answer for completion in completions]
@@ -143,7 +170,7 @@ def complete_cases(ledger: Ledger, completions: Sequence[Completion], *, left: C
         left=left.value,
         worker=worker,
     )
-    return {row.id for row in rows}
+    return Completed({row.id for row in rows if row.is_own}, {row.id for row in rows if not row.is_own})
 
 
 def fail_case(ledger: Ledger, owner: Ownership, failure: dict[str, Any], *, timeline: dict[str, Any], callback: Callback | None) -> None:

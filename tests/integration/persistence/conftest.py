@@ -21,6 +21,7 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
 from pipeline.persistence.ledger.tables import METADATA
 from schemas.work import CaseInput, ReceivedInstance
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import accept_case
 from workers.embedded.postgres import EmbeddedPostgres
 
@@ -156,9 +157,9 @@ def owner() -> Callable[[Claimed], Ownership]:
 
 
 @pytest.fixture
-def answer() -> Callable[[int], Answer]:
-    """A version of a result."""
-    return lambda version: Answer(version, "final" if version == 1 else "amended", "nothing_found", f'{{"version": {version}}}')
+def answer() -> Callable[[Claimed, int], Answer]:
+    """A version of a case's result."""
+    return lambda case, version: answer_of(case.case_id, version, kind="final" if version == 1 else "amended")
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pipeline.errors import StaleCompletion
 from pipeline.flow import Pool
 from pipeline.persistence.ledger.claims import HandOn, Return, Rung, claim_cases, give_back, hand_on
 from pipeline.persistence.ledger.engine import Ledger
-from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, Ownership, complete_cases, fail_case
+from pipeline.persistence.ledger.outcomes import Callback, Completion, Ownership, complete_cases, fail_case
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.holdings import Holdings, check_succession, read_holdings
 from tests.integration.persistence.ledger_model import Held, Model, ModelCase
 
@@ -129,11 +130,10 @@ class LedgerWalk(RuleBasedStateMachine):
 
     def complete_group(self, group: Sequence[Held], version: int) -> None:
         """End a group with results."""
-        answer = Answer(version, "final", "nothing_found", "{}")
-        done = [Completion(held.case_id, held.attempt, answer, {}, self.callback()) for held in group]
+        done = [Completion(held.case_id, held.attempt, answer_of(held.case_id, version), {}, self.callback()) for held in group]
         self.note_refusals(group)
-        stood = complete_cases(self.ledger, done, left=CaseState.POSTPROCESSING, worker=group[0].worker)
-        assert stood == self.model.complete(group, version)
+        written = complete_cases(self.ledger, done, left=CaseState.POSTPROCESSING, worker=group[0].worker)
+        assert (written.ended, written.foreign) == (self.model.complete(group, version), set())
 
     def holds_any(self, *pools: Pool) -> bool:
         return any(held.pool in pools for held in self.model.claims)

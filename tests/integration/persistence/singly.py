@@ -19,5 +19,5 @@ def accept_case(ledger: Ledger, new: NewCase) -> Accepted:
 def complete_case(ledger: Ledger, owner: Ownership, answer: Answer, *, timeline: dict[str, Any], callback: Callback | None) -> None:
     """End one case with its result; raise where its claim no longer stands."""
     completion = Completion(owner.case_id, owner.attempt, answer, timeline, callback)
-    if complete_cases(ledger, [completion], left=owner.left, worker=owner.worker) != {owner.case_id}:
+    if complete_cases(ledger, [completion], left=owner.left, worker=owner.worker).ended != {owner.case_id}:
         raise StaleCompletion("the claim no longer stands")

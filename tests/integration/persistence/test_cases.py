@@ -23,6 +23,7 @@ from pipeline.persistence.ledger.cases import (
 from pipeline.persistence.ledger.claims import Claimed
 from pipeline.persistence.ledger.engine import Ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Ownership
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
@@ -35,9 +36,9 @@ MINE = Reader(TENANT, KEY)
 
 
 @pytest.fixture
-def completed(ledger: Ledger, cases: Cases, owner: Callable[[Claimed], Ownership], answer: Callable[[int], Answer]) -> UUID:
+def completed(ledger: Ledger, cases: Cases, owner: Callable[[Claimed], Ownership], answer: Callable[[Claimed, int], Answer]) -> UUID:
     case: Claimed = cases.claimed(Pool.REPORTING)
-    complete_case(ledger, owner(case), answer(1), timeline={}, callback=None)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
     return case.case_id
 
 
@@ -67,7 +68,7 @@ def test_a_case_comes_with_the_bytes_of_its_newest_result_or_with_none(ledger: L
 
     assert answered is not None
     assert waiting is not None
-    assert (answered.state, answered.version, answered.result_body) == ("completed", 7, '{"version": 1}')
+    assert (answered.state, answered.version, answered.result_body) == ("completed", 7, answer_of(completed).body)
     assert (waiting.state, waiting.version, waiting.result_body) == ("accepted", 1, None)
 
 
@@ -75,7 +76,7 @@ def test_a_result_is_read_by_its_version_or_the_newest(ledger: Ledger, cases: Ca
     newest = read_result(ledger, completed, MINE)
 
     assert newest is not None
-    assert (newest.version, newest.kind, newest.outcome, newest.body) == (1, "final", "nothing_found", '{"version": 1}')
+    assert (newest.version, newest.kind, newest.outcome, newest.body) == (1, "final", "nothing_found", answer_of(completed).body)
     assert read_result(ledger, completed, MINE, version=1) == newest
     assert read_result(ledger, completed, MINE, version=2) is None
     assert read_result(ledger, cases.accepted(), MINE) is None

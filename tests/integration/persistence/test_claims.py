@@ -314,6 +314,18 @@ def test_a_batch_is_claimed_and_handed_on_as_one_without_the_case_that_was_lost(
     assert len(commits) == 1
 
 
+@pytest.mark.parametrize("asked", [(0, 1, 2, 0), (2, 2, 0, 1), (1, 0, 1, 2, 0, 1)])
+def test_a_case_that_is_named_twice_is_claimed_once_and_where_it_was_named_first(
+    ledger: Ledger, cases: Cases, asked: tuple[int, ...]
+) -> None:
+    known = [cases.accepted() for _ in range(3)]
+
+    claimed = claim(ledger, *(known[number] for number in asked))
+
+    assert [case.case_id for case in claimed] == [known[number] for number in dict.fromkeys(asked)]
+    assert {case.attempt for case in claimed} == {1}
+
+
 def test_a_batch_claim_leaves_out_what_is_not_free(ledger: Ledger, cases: Cases) -> None:
     free, taken, elsewhere = cases.queued(Pool.INFERENCE), cases.claimed(Pool.INFERENCE, worker="w2"), cases.accepted()
 

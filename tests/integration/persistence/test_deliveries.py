@@ -39,14 +39,14 @@ def owed(
     ledger: Ledger,
     cases: Cases,
     owner: Callable[[Claimed], Ownership],
-    answer: Callable[[int], Answer],
+    answer: Callable[[Claimed, int], Answer],
     callback: Callable[[], Callback],
 ) -> Callable[[], UUID]:
     """Ends a case and gives the id of the event that its endpoint is owed."""
 
     def end() -> UUID:
-        event = callback()
-        complete_case(ledger, owner(cases.claimed(Pool.REPORTING)), answer(1), timeline={}, callback=event)
+        case, event = cases.claimed(Pool.REPORTING), callback()
+        complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=event)
         return event.event_id
 
     return end

@@ -23,6 +23,7 @@ from pipeline.persistence.ledger.compensation import (
 from pipeline.persistence.ledger.engine import Ledger, run
 from pipeline.persistence.ledger.guard import OwedCase, give_answer, owed_cases
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
@@ -153,9 +154,9 @@ def test_a_final_answer_that_was_under_way_follows_as_version_two_and_drops_the_
     give_answer(ledger, owed(ledger)[0], PRELIMINARY, reason="deadline", callback=untold)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(case), Answer(1, "final", "nothing_found", "{}"), timeline={}, callback=None)
+        complete_case(ledger, owner(case), answer_of(case.case_id), timeline={}, callback=None)
     told = Callback(UUID(int=78), endpoint.id, "case.completed", "{}")
-    complete_case(ledger, owner(case), Answer(2, "final", "nothing_found", "{}"), timeline={}, callback=told)
+    complete_case(ledger, owner(case), answer_of(case.case_id, 2), timeline={}, callback=told)
 
     assert results(ledger, case.case_id) == [(1, "preliminary"), (2, "final")]
     states = run(ledger.durable, text("SELECT id, state FROM deliveries ORDER BY id"))
@@ -209,14 +210,15 @@ def test_after_its_last_try_a_case_is_a_humans_until_somebody_asks_again(ledger:
 
 
 def test_a_look_round_counts_who_waits_who_runs_and_what_was_completed(
-    ledger: Ledger, cases: Cases, owner: Callable[[Claimed], Ownership], answer: Callable[[int], Answer]
+    ledger: Ledger, cases: Cases, owner: Callable[[Claimed], Ownership], answer: Callable[[Claimed, int], Answer]
 ) -> None:
     begun = look_round(ledger, after_id=0).last_id
     cases.accepted()
     deferred(ledger, cases)
     release(ledger, limit=1)
     deferred(ledger, cases)
-    complete_case(ledger, owner(cases.claimed(Pool.REPORTING)), answer(1), timeline={}, callback=None)
+    case: Claimed = cases.claimed(Pool.REPORTING)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
 
     room = look_round(ledger, after_id=begun)
 

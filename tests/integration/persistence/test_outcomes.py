@@ -26,6 +26,7 @@ from pipeline.persistence.ledger.outcomes import (
     complete_cases,
     fail_case,
 )
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.services
 Cases = Any
 """The factory of `conftest.py`."""
 Owner = Callable[[Claimed], Ownership]
-MakeAnswer = Callable[[int], Answer]
+MakeAnswer = Callable[[Claimed, int], Answer]
 MakeCallback = Callable[[], Callback]
 FAILURE = {"code": "rejected", "title": "t", "advice": "a", "facts": {"size": "1"}}
 
@@ -76,13 +77,13 @@ def give_preliminary(ledger: Ledger, case: Claimed) -> None:
 def test_a_completed_case_has_its_result_and_nobody_holds_it(ledger: Ledger, cases: Cases, owner: Owner, answer: MakeAnswer) -> None:
     case = cases.claimed(Pool.REPORTING)
 
-    complete_case(ledger, owner(case), answer(1), timeline={"report": {"left_at": "x"}}, callback=None)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={"report": {"left_at": "x"}}, callback=None)
 
     row = cases.row(case.case_id)
     assert (row.state, row.result_version, row.is_preliminary, row.claimed_by, row.lease_until) == ("completed", 1, False, None, None)
     assert row.timeline == {"report": {"left_at": "x"}}
     assert row.ended_at - row.changed_at < timedelta(milliseconds=10)
-    assert results(ledger, case.case_id) == [(1, "final", '{"version": 1}')]
+    assert results(ledger, case.case_id) == [(1, "final", answer(case, 1).body)]
     assert cases.events(case.case_id)[-1] == (row.version, "postprocessing", "completed")
 
 
@@ -91,7 +92,7 @@ def test_result_state_event_and_callback_are_one_commit(
 ) -> None:
     case, event = cases.claimed(Pool.REPORTING), callback()
 
-    complete_case(ledger, owner(case), answer(1), timeline={}, callback=event)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=event)
 
     (row,) = run(
         ledger.durable,
@@ -107,7 +108,8 @@ JOIN deliveries d ON d.case_id = c.id WHERE c.id = :id"""),
 
 
 def test_a_case_without_a_callback_owes_nobody_anything(ledger: Ledger, cases: Cases, owner: Owner, answer: MakeAnswer) -> None:
-    complete_case(ledger, owner(cases.claimed(Pool.REPORTING)), answer(1), timeline={}, callback=None)
+    case = cases.claimed(Pool.REPORTING)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
 
     assert cases.count("deliveries") == 0
 
@@ -117,7 +119,7 @@ def test_whoever_waits_for_the_answer_is_told(
 ) -> None:
     case = cases.claimed(Pool.REPORTING)
 
-    complete_case(ledger, owner(case), answer(1), timeline={}, callback=None)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
 
     assert answered() == [str(case.case_id)]
 
@@ -142,7 +144,7 @@ def test_a_refused_completion_leaves_nothing_and_tells_nobody(
     before = cases.row(stale.case_id)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(stale), answer(1), timeline={}, callback=callback())
+        complete_case(ledger, owner(stale), answer(stale, 1), timeline={}, callback=callback())
 
     assert cases.row(stale.case_id) == before
     assert [cases.count(table) for table in ("results", "deliveries")] == [0, 0]
@@ -152,23 +154,23 @@ def test_the_worker_that_took_over_writes_the_one_result(ledger: Ledger, cases: 
     first = cases.claimed(Pool.REPORTING, worker="w1")
     cases.lapse(first.case_id)
     (second,) = claim_cases(ledger, [first.case_id], pool=Pool.REPORTING, worker="w2", seen_no=1)
-    complete_case(ledger, owner(second), answer(1), timeline={}, callback=None)
+    complete_case(ledger, owner(second), answer(second, 1), timeline={}, callback=None)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(first), answer(1), timeline={}, callback=None)
+        complete_case(ledger, owner(first), answer(first, 1), timeline={}, callback=None)
 
     assert len(results(ledger, first.case_id)) == 1
 
 
 def test_a_completion_is_written_once(ledger: Ledger, cases: Cases, owner: Owner, answer: MakeAnswer) -> None:
     case = cases.claimed(Pool.REPORTING)
-    complete_case(ledger, owner(case), answer(1), timeline={}, callback=None)
+    complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
 
     for version in (1, 2):
         with pytest.raises(StaleCompletion):
-            complete_case(ledger, owner(case), answer(version), timeline={}, callback=None)
+            complete_case(ledger, owner(case), answer(case, version), timeline={}, callback=None)
 
-    assert results(ledger, case.case_id) == [(1, "final", '{"version": 1}')]
+    assert results(ledger, case.case_id) == [(1, "final", answer(case, 1).body)]
 
 
 @pytest.mark.parametrize("version", [0, 2, 3])
@@ -176,7 +178,7 @@ def test_the_first_result_is_version_one(ledger: Ledger, cases: Cases, owner: Ow
     case = cases.claimed(Pool.REPORTING)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(case), answer(version), timeline={}, callback=None)
+        complete_case(ledger, owner(case), answer(case, version), timeline={}, callback=None)
 
     assert (cases.row(case.case_id).state, results(ledger, case.case_id)) == ("postprocessing", [])
 
@@ -188,12 +190,12 @@ def test_a_final_answer_after_a_preliminary_one_is_version_two_and_leaves_the_fi
     give_preliminary(ledger, case)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(case), answer(1), timeline={}, callback=None)
-    complete_case(ledger, owner(case), answer(2), timeline={}, callback=None)
+        complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
+    complete_case(ledger, owner(case), answer(case, 2), timeline={}, callback=None)
 
     row = cases.row(case.case_id)
     assert (row.result_version, row.is_preliminary) == (2, False)
-    assert results(ledger, case.case_id) == [(1, "preliminary", '{"version": 1}'), (2, "amended", '{"version": 2}')]
+    assert results(ledger, case.case_id) == [(1, "preliminary", '{"version": 1}'), (2, "amended", answer(case, 2).body)]
 
 
 def test_cases_that_finish_together_end_in_one_commit_each_with_its_own_answer(
@@ -203,23 +205,23 @@ def test_cases_that_finish_together_end_in_one_commit_each_with_its_own_answer(
     give_preliminary(ledger, second)
     event = callback()
 
-    stood = complete_cases(
+    written = complete_cases(
         ledger,
         [
-            Completion(first.case_id, first.attempt, answer(1), {"report": {"left_at": "1"}}),
-            Completion(second.case_id, second.attempt, answer(2), {"report": {"left_at": "2"}}, event),
-            Completion(third.case_id, third.attempt - 1, answer(1), {}, callback()),
+            Completion(first.case_id, first.attempt, answer(first, 1), {"report": {"left_at": "1"}}),
+            Completion(second.case_id, second.attempt, answer(second, 2), {"report": {"left_at": "2"}}, event),
+            Completion(third.case_id, third.attempt - 1, answer(third, 1), {}, callback()),
         ],
         left=CaseState.POSTPROCESSING,
         worker="w1",
     )
 
-    assert stood == {first.case_id, second.case_id}
+    assert (written.ended, written.foreign) == ({first.case_id, second.case_id}, set())
     rows = [cases.row(case.case_id) for case in (first, second, third)]
     assert [row.state for row in rows] == ["completed", "completed", "postprocessing"]
     assert [row.timeline for row in rows[:2]] == [{"report": {"left_at": "1"}}, {"report": {"left_at": "2"}}]
-    assert results(ledger, first.case_id) == [(1, "final", '{"version": 1}')]
-    assert results(ledger, second.case_id)[-1] == (2, "amended", '{"version": 2}')
+    assert results(ledger, first.case_id) == [(1, "final", answer(first, 1).body)]
+    assert results(ledger, second.case_id)[-1] == (2, "amended", answer(second, 2).body)
     assert results(ledger, third.case_id) == []
     (owed,) = run(ledger.durable, text("SELECT * FROM deliveries"))
     assert (owed.id, owed.case_id, owed.result_version) == (event.event_id, second.case_id, 2)
@@ -233,9 +235,9 @@ def test_cases_that_finish_together_end_in_one_commit_each_with_its_own_answer(
 
 
 @pytest.mark.parametrize("left", [CaseState.ACCEPTED, CaseState.FETCHING, CaseState.INFERRING, CaseState.AWAITING_REPORT])
-def test_no_case_is_completed_but_by_reporting(ledger: Ledger, answer: MakeAnswer, left: CaseState) -> None:
+def test_no_case_is_completed_but_by_reporting(ledger: Ledger, left: CaseState) -> None:
     with pytest.raises(ForbiddenTransition):
-        complete_case(ledger, Ownership(UUID(int=9), 1, left), answer(1), timeline={}, callback=None)
+        complete_case(ledger, Ownership(UUID(int=9), 1, left), answer_of(UUID(int=9)), timeline={}, callback=None)
 
 
 @pytest.mark.parametrize("left", [CaseState.COMPLETED, CaseState.FAILED, CaseState.CANCELLED])
@@ -283,7 +285,7 @@ def test_a_cancelled_case_refuses_its_completion(ledger: Ledger, cases: Cases, o
     cancel_case(ledger, Ownership(case.case_id, case.attempt, CaseState.POSTPROCESSING), callback=None)
 
     with pytest.raises(StaleCompletion):
-        complete_case(ledger, owner(case), answer(1), timeline={}, callback=None)
+        complete_case(ledger, owner(case), answer(case, 1), timeline={}, callback=None)
     row = cases.row(case.case_id)
     assert (row.state, row.failure, row.result_version) == ("cancelled", None, 0)
     assert row.ended_at is not None

@@ -15,7 +15,8 @@ from pipeline.flow import Pool
 from pipeline.persistence.ledger import sweep
 from pipeline.persistence.ledger.claims import HandOn, Return, claim_cases, give_back, hand_on
 from pipeline.persistence.ledger.engine import Ledger, run
-from pipeline.persistence.ledger.outcomes import Answer, Ownership, cancel_case, fail_case
+from pipeline.persistence.ledger.outcomes import Ownership, cancel_case, fail_case
+from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import complete_case
 
 pytestmark = pytest.mark.services
@@ -51,7 +52,8 @@ class Walk:
             entered = self._chance.choice(ONWARD[state])
             hand_on(self._ledger, [HandOn(case_id, attempt, {}, {})], left=state, entered=entered, worker="w")
         elif state is CaseState.POSTPROCESSING:
-            self.end(lambda: complete_case(self._ledger, Ownership(case_id, attempt, state), ANSWER, timeline={}, callback=None))
+            owner, answer = Ownership(case_id, attempt, state), answer_of(case_id)
+            self.end(lambda: complete_case(self._ledger, owner, answer, timeline={}, callback=None))
 
     def back(self, case_id: UUID, state: CaseState, attempt: int) -> None:
         for states in POOL_STATES.values():
@@ -81,9 +83,6 @@ class Walk:
             write()
         except StaleCompletion:
             return
-
-
-ANSWER = Answer(1, "final", "nothing_found", "{}")
 
 
 @pytest.mark.parametrize("seed", range(4))

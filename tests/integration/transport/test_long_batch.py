@@ -17,9 +17,10 @@ from pipeline.deadline import utc_now
 from pipeline.flow import Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.inference.runner import ModelOutput
+from pipeline.inference.seal import seals_of
 from pipeline.persistence.ledger.claims import LEASE_S, HandOn, claim_cases, hand_on
 from pipeline.persistence.ledger.engine import run
-from schemas.work import PreparedCase, PreparedInstance
+from schemas.work import PreparedCase
 from tests.acceptance.running import eventually
 from tests.faults.servers import Place
 from tests.integration.workers.stub_cases import StubCases
@@ -65,10 +66,11 @@ class SlowModel:
         self.seen.append([int(image[0, 0, 0]) for image in batch])
         self.began.set()
         threading.Event().wait(self._takes_s)
-        return ModelOutput(
-            probability=np.zeros((len(batch), *batch.shape[2:]), np.uint8),
-            scores=np.zeros((len(batch), len(self.card.scores)), np.float32),
+        probability, scores = (
+            np.zeros((len(batch), *batch.shape[2:]), np.uint8),
+            np.zeros((len(batch), len(self.card.scores)), np.float32),
         )
+        return ModelOutput(probability, scores, seals_of(batch, probability, scores))
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def in_line(services: Services, cases: StubCases, pixel: int) -> UUID:
     (case,) = claim_cases(services.ledger, [case_id], pool=Pool.INTAKE, worker="way", seen_no=0)
     image = np.full((1, card.input.channels, card.input.side_px, card.input.side_px), pixel, np.uint8)
     handle = services.tensors.put(image, case_id=case_id, generation=case.attempt, expires_at=utc_now() + timedelta(minutes=10))
-    prepared = PreparedCase(model=reference, instances=(PreparedInstance(digest="0" * 64),), images=(), model_input=handle)
+    prepared = PreparedCase(model=reference, instances=(), images=(), model_input=handle)
     done = [HandOn(case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, {})]
     left, entered = CaseState.FETCHING, CaseState.AWAITING_INFERENCE
     (rung,) = hand_on(services.ledger, done, left=left, entered=entered, worker="way")

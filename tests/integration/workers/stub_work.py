@@ -8,8 +8,10 @@ from uuid6 import uuid7
 from pipeline.cases.states import CaseState
 from pipeline.flow import Pool
 from pipeline.persistence.ledger.claims import Claimed, HandOn, hand_on
-from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, complete_cases
+from pipeline.persistence.ledger.outcomes import Callback, Completion, complete_cases
+from tests.integration.persistence.answers import answer_of
 from workers.doorbell import ring
+from workers.endings import Written
 from workers.stage_task import PoolRuntime, StageClock
 
 CLAIM_AND_RUN = "claim and run"
@@ -41,16 +43,15 @@ class StubReporting:
     def do(self, case: Claimed, clock: StageClock) -> Completion:
         self._passing(CLAIM_AND_RUN)
         self.did.append(case.case_id)
-        answer = Answer(case.result_version + 1, "final", "nothing_found", f'{{"case": "{case.case_id.hex}"}}')
         told = Callback(new_id(), ENDPOINT, "case.completed", "{}")
-        return Completion(case.case_id, case.attempt, answer, clock.finish(), told)
+        return Completion(case.case_id, case.attempt, answer_of(case.case_id, case.result_version + 1), clock.finish(), told)
 
-    def write(self, done: Sequence[Completion]) -> set[UUID]:
+    def write(self, done: Sequence[Completion]) -> Written:
         self._passing(EFFECT_AND_COMMIT)
         self.commits.append(len(done))
-        ended = complete_cases(self._services.ledger, done, left=CaseState.POSTPROCESSING, worker=self._services.worker)
+        written = complete_cases(self._services.ledger, done, left=CaseState.POSTPROCESSING, worker=self._services.worker)
         self._passing(INSERT_AND_SEND)
-        return ended
+        return Written(written.ended)
 
 
 class StubIntake:
@@ -62,9 +63,9 @@ class StubIntake:
     def do(self, case: Claimed, clock: StageClock) -> HandOn:
         return HandOn(case.case_id, case.attempt, {}, dict(clock.finish()))
 
-    def write(self, done: Sequence[HandOn]) -> set[UUID]:
+    def write(self, done: Sequence[HandOn]) -> Written:
         worker = self._services.worker
         rungs = hand_on(self._services.ledger, done, left=CaseState.FETCHING, entered=CaseState.AWAITING_REPORT, worker=worker)
         self._passing(COMMIT_AND_PUBLISH)
         ring(self._app, Pool.REPORTING, rungs)
-        return {rung.case_id for rung in rungs}
+        return Written({rung.case_id for rung in rungs})

@@ -20,6 +20,7 @@ from tests.integration.workers.stub_cases import StubCases, message_for
 from tests.integration.workers.stub_work import StubReporting
 from workers.app import make_app
 from workers.embedded.postgres import EmbeddedPostgres
+from workers.endings import Written
 from workers.flower_events import TaskEvents
 from workers.group import Watch
 from workers.leases import LeaseKeeper
@@ -111,7 +112,7 @@ def test_a_commit_that_raises_anything_leaves_the_process_alive_and_the_cases_ar
     runtime: PoolRuntime, cases: StubCases, error: type[BaseException]
 ) -> None:
     class BadCommit(StubReporting):
-        def write(self, done: Sequence[Completion]) -> set[UUID]:
+        def write(self, done: Sequence[Completion]) -> Written:
             raise error("a patient's name")
 
     rungs = cases.waiting(Pool.REPORTING, 3)
@@ -183,7 +184,7 @@ def test_when_the_ledger_is_away_at_the_commit_all_are_put_back_and_nothing_is_t
     runtime: PoolRuntime, cases: StubCases
 ) -> None:
     class Away(StubReporting):
-        def write(self, done: Sequence[Completion]) -> set[UUID]:
+        def write(self, done: Sequence[Completion]) -> Written:
             self.commits.append(len(done))
             raise LedgerUnavailable("it does not answer")
 

@@ -17,6 +17,7 @@ from pipeline.inference.runner import BadOutput, ModelRunner, OutOfDeviceMemory
 from pipeline.inference.seeded import write_seeded_model
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from pipeline.tensors.memory import MemoryStore
+from schemas.work import CaseInput, CaseWork, PreparedCase
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SIDE_PX = 32
@@ -50,7 +51,8 @@ class Bench:
         for number, image_count in enumerate(images_of, start=1):
             values = np.full((image_count, 1, SIDE_PX, SIDE_PX), number, np.uint8)
             handle = tensors.put(values, case_id=UUID(int=number), generation=1, expires_at=NOW + timedelta(minutes=1))
-            members.append(BatchMember(UUID(int=number), 1, handle))
+            prepared = PreparedCase(model=self._card.reference, case_id=UUID(int=number), instances=(), images=(), model_input=handle)
+            members.append(BatchMember(UUID(int=number), 1, CaseInput(instances=()), CaseWork(prepared=prepared)))
         result = infer(members, Firing("b", "full", "cpu", NOW), runner=runner, tensors=tensors)
         for case_id, inferred in result.inferred.items():
             probability = tensors.get(inferred.probability, case_id=case_id)
@@ -133,6 +135,6 @@ def test_a_member_that_does_not_fit_alone_fails_alone(bench: Bench) -> None:
     assert isinstance(result.failed[UUID(int=2)], OutOfDeviceMemory)
 
 
-def test_a_member_whose_input_is_gone_costs_nobody_a_pass(bench: Bench) -> None:
+def test_a_sound_batch_takes_one_pass_and_an_empty_one_none(bench: Bench) -> None:
     assert bench.infer([1, 1], lambda *_: None).forward_passes == 1
     assert bench.infer([], lambda *_: None).forward_passes == 0

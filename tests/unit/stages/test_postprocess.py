@@ -21,7 +21,7 @@ from pipeline.tensors.memory import MemoryStore
 from schemas.instance import InstanceHeader
 from schemas.model_card import ModelCard
 from schemas.report import Box
-from schemas.work import CaseWork, ImageOutcome, InferredCase, PreparedCase, PreparedImage, PreparedInstance
+from schemas.work import CaseInput, CaseWork, ImageOutcome, InferredCase, PreparedCase, PreparedImage, PreparedInstance, ReceivedInstance
 
 AnyImage = npt.NDArray[Any]
 Block = tuple[int, int, int, int]
@@ -52,7 +52,7 @@ class Case:
         stored = np.full((1, *SHAPE_PX), 60, dtype=np.uint8) if stored is None else stored
         handle = self.tensors.put(stored, case_id=self.case_id, generation=1, expires_at=self.expires_at)
         header = self.header.model_copy(update=facts)
-        self.instances.append(PreparedInstance(digest="1" * 64, header=header, stored=handle))
+        self.instances.append(PreparedInstance(digest=f"{len(self.instances):064x}", header=header, stored=handle))
         return self
 
     def answered(self, *blocks: Block, scores: tuple[float, ...] = PRESENT, frame: int = 1) -> "Case":
@@ -72,7 +72,7 @@ class Case:
         return self
 
     def failed(self, code: str) -> "Case":
-        self.instances.append(PreparedInstance(digest="2" * 64, failure=code))
+        self.instances.append(PreparedInstance(digest=f"{len(self.instances):064x}", failure=code))
         return self
 
     def prepared(self) -> PreparedCase:
@@ -97,7 +97,11 @@ class Case:
         return CaseWork(prepared=self.prepared(), inferred=self.inferred() if self.maps else None)
 
     def reading(self, work: CaseWork | None = None) -> CaseReading:
-        return postprocess(work or self.work(), case_id=self.case_id, card=self.card, tensors=self.tensors)
+        return postprocess(work or self.work(), case_id=self.case_id, received=self.received, card=self.card, tensors=self.tensors)
+
+    @property
+    def received(self) -> CaseInput:
+        return CaseInput(instances=tuple(ReceivedInstance(key=each.digest, digest=each.digest) for each in self.instances))
 
     @property
     def only_image(self) -> ReadImage:

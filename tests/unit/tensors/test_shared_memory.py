@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from pipeline.deadline import utc_now
 from pipeline.errors import IdentityMismatch, TensorStoreFull
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from schemas.tensor import TensorHandle
@@ -118,6 +119,18 @@ def test_a_file_of_another_size_is_withheld(store: SharedMemoryStore, folder: Pa
         store.get(handle, case_id=CASE)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 79])
+def test_a_file_without_a_header_is_left_to_its_expiry(store: SharedMemoryStore, folder: Path, noon: datetime, size_bytes: int) -> None:
+    handle = put(store, noon)
+    os.truncate(folder / handle.key, size_bytes)
+    os.utime(folder / handle.key, (noon.timestamp(),) * 2)
+
+    store.free(handle)
+
+    assert names_in(folder) == [handle.key]
+    assert store.reclaim(now=noon) == 1
+
+
 def test_a_tensor_survives_the_process_that_read_it(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
     handle = put(store, noon)
     reader = python(
@@ -166,8 +179,8 @@ def test_a_killed_writer_leaves_no_torn_tensor(folder: Path) -> None:
         assert content[48:80] == sha256(content[128:]).digest()
 
 
-def test_what_a_dead_writer_left_is_reclaimed_after_a_minute(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
-    for name, age_s in [("a" * 32 + ".part", 61), ("b" * 32 + ".part", 59)]:
+def test_what_a_dead_writer_left_is_reclaimed_after_a_quarter_of_a_minute(store: SharedMemoryStore, folder: Path, noon: datetime) -> None:
+    for name, age_s in [("a" * 32 + ".part", 16), ("b" * 32 + ".part", 14)]:
         (folder / name).write_bytes(b"unfinished")
         os.utime(folder / name, ((noon - timedelta(seconds=age_s)).timestamp(),) * 2)
 
@@ -175,6 +188,16 @@ def test_what_a_dead_writer_left_is_reclaimed_after_a_minute(store: SharedMemory
 
     assert removed_count == 1
     assert names_in(folder) == ["b" * 32 + ".part"]
+
+
+def test_a_writer_that_died_just_before_the_renaming_leaves_nothing_for_longer(store: SharedMemoryStore, folder: Path) -> None:
+    """given an unfinished file that bears its expiry already, then its age counts all the same"""
+    handle = put(store, utc_now() + timedelta(minutes=15))
+    (folder / handle.key).rename(folder / f"{handle.key}.part")
+
+    removed = [store.reclaim(now=utc_now() + timedelta(seconds=age_s)) for age_s in (5, 16)]
+
+    assert removed == [0, 1]
 
 
 def test_files_that_are_not_ours_are_neither_counted_nor_removed(
