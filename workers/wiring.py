@@ -15,7 +15,7 @@ from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
 from pipeline.persistence.sources import NamedSource
 from pipeline.persistence.uploads import ObjectPlace
-from pipeline.persistence.waiting_line import WaitingLine, open_redis
+from pipeline.persistence.waiting_line import SOCKET_TIMEOUT_S, WaitingLine, open_redis
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from pipeline.tensors.store import TensorStore
 from workers.settings import Settings
@@ -94,10 +94,10 @@ def secret_of(settings: Settings, name: str) -> str:
 
 
 @contextmanager
-def open_services(settings: Settings, *, role: str, connections: int = 5) -> Iterator[Services]:
+def open_services(settings: Settings, *, role: str, connections: int = 5, redis_timeout_s: float = SOCKET_TIMEOUT_S) -> Iterator[Services]:
     """Build the services of one process and close them at its end."""
     ledger = open_ledger(secret_of(settings, "database_url"), connections=connections, application=f"secondread {role}")
-    client = open_redis(secret_of(settings, "redis_url"))
+    client = open_redis(secret_of(settings, "redis_url"), timeout_s=redis_timeout_s)
     try:
         yield Services(
             settings=settings,

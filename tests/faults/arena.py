@@ -14,6 +14,7 @@ from tests.faults.observe import Watcher, republished
 from tests.faults.processes import WorkerGroup, spawn
 from tests.faults.servers import Place, Servers
 from tests.faults.stub_stages import Manner
+from tests.faults.wires import Wires
 
 LOOK_EVERY_S = 0.03
 STILL_S = 45.0
@@ -108,10 +109,14 @@ class Arena:
 
 
 @contextmanager
-def arena(servers: Servers, name: str, load: Load, manner: Manner, tell: Tell) -> Iterator[Arena]:
-    """An empty ledger, no worker yet; everything is ended afterwards."""
-    place = servers.fresh(name)
-    group, watcher = WorkerGroup(place, manner), Watcher(place.database_url)
+def arena(servers: Servers, name: str, load: Load, manner: Manner, tell: Tell, *, wires: Wires | None = None) -> Iterator[Arena]:
+    """An empty ledger, no worker yet; everything is ended afterwards.
+
+    With `wires` the load and the workers reach the servers through proxies; whoever watches does not.
+    """
+    fresh = servers.fresh(name)
+    place = wires.through(fresh) if wires else fresh
+    group, watcher = WorkerGroup(place, manner), Watcher(fresh.database_url)
     made = Arena(servers, place, load, group, watcher, tell)
     try:
         yield made

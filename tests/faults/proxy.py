@@ -143,6 +143,9 @@ class FaultProxy:
         self._links.add(link)
         try:
             await self._serve(link, reader)
+        except asyncio.CancelledError:
+            # The proxy closes. Passed on, it would be reported as somebody's mistake.
+            return
         finally:
             self._links.discard(link)
             link.reset()

@@ -7,6 +7,7 @@ from tests.faults.arena import Row, Tell
 from tests.faults.control import control
 from tests.faults.doorbells import emptied_valkey, frozen_worker, quiet_backlog, tripled_doorbells
 from tests.faults.kills import killed_postgres, killed_workers
+from tests.faults.outages import away_valkey, deaf_connections, frozen_valkey
 from tests.faults.servers import Servers
 
 Story = Callable[[Servers, Tell], Row]
@@ -36,4 +37,19 @@ def planned_rows(cases: int, kills: int) -> dict[str, Planned]:
         "A7": Planned(8, frozen_worker),
         "A8": Planned(fifth, lambda servers, tell: emptied_valkey(servers, tell, cases=fifth, times=3)),
         "A9": Planned(fifth, lambda servers, tell: quiet_backlog(servers, tell, cases=fifth)),
+        "B3": Planned(
+            0,
+            away_valkey,
+            is_long=True,
+            says="**B3** from Valkey's return until a case accepted after it has its result. While it is away the door accepts, for"
+            " PostgreSQL alone suffices, and the guard answers.",
+        ),
+        "B4": Planned(0, frozen_valkey, says="**B4** from SIGCONT until a case accepted after it has its result; no submission takes 1 s."),
+        "B5": Planned(
+            0,
+            deaf_connections,
+            is_long=True,
+            says="**B5** from the moment when new connections work (at once, or after 15 s) until a case accepted after it has its result:"
+            " the old ones stay open and swallow every byte.",
+        ),
     }

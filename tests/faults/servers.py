@@ -59,16 +59,26 @@ class Servers:
         with redis.Redis.from_url(self.valkey.url) as client:
             client.flushall()
 
-    def kill_valkey(self) -> float:
-        """`kill -9`, then start again with nothing in it; return the moment of the kill."""
-        return _kill_and_restart(self.valkey)
+    def kill_valkey(self, *, down_s: float = 0.0) -> float:
+        """`kill -9`, then start again (after some seconds) with nothing in it; return the moment of the kill."""
+        return _kill_and_restart(self.valkey, down_s=down_s)
+
+    @contextmanager
+    def frozen_valkey(self) -> Iterator[None]:
+        """SIGSTOP: it takes connections, and answers nobody."""
+        process = psutil.Process(self.valkey.pid)
+        process.suspend()
+        try:
+            yield
+        finally:
+            process.resume()
 
     def kill_postgres(self) -> float:
         """`kill -9` the server with all its backends, then start again; return the moment of the kill."""
         return _kill_and_restart(self.postgres)
 
 
-def _kill_and_restart(server: EmbeddedServer) -> float:
+def _kill_and_restart(server: EmbeddedServer, *, down_s: float = 0.0) -> float:
     url, pid = server.url, server.pid
     if pid is None:
         raise RuntimeError(f"{server.name} is not running")
@@ -78,6 +88,7 @@ def _kill_and_restart(server: EmbeddedServer) -> float:
     for process in family:
         _kill(process)
     psutil.wait_procs(family, timeout=10)
+    time.sleep(down_s)
     server.start()
     if server.url != url:
         raise RuntimeError(f"{server.name} came back at another address")
