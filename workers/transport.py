@@ -44,7 +44,7 @@ KNOCK_EVERY_S = 1.0
 """A worker whose broker is away looks for it this often."""
 
 
-class SteadyConnection(Connection):  # type: ignore[misc]
+class SteadyConnection(Connection):
     """A connection that is sought at an even pace: kombu's pauses grow to half a minute, which outlasts the outage."""
 
     def ensure_connection(self, *arguments: Any, **options: Any) -> Any:

@@ -1,7 +1,8 @@
 """Reading from a place that may be slow, silent or stuck, without ever pinning the thread that asks.
 
 A reader is a thread with a connection of its own; whoever asks waits for it as long as it may and no longer. A reader that is
-still busy then is given up: it ends by itself when its place lets go of it. So many may be at work or stuck at once, and no more.
+still busy then is given up: a read on an event loop is cancelled, one in a child ends with the child; only a folder of this host that
+hangs (a share whose server is gone) keeps its reader until it lets go. So many may be at work or stuck at once, and no more.
 """
 
 import queue
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 
 from fsspec.exceptions import FSTimeoutError
 
-from pipeline.errors import SourceBusy, SourceTimeout, SourceUnavailable
+from pipeline.errors import SecondreadError, SourceBusy, SourceTimeout, SourceUnavailable
+from pipeline.persistence.source_child import ChildFiles
 
 STUCK_S = 1.0
 """Where every reader has been with one object for so long, nobody else waits for one."""
@@ -47,6 +49,7 @@ class _Reader:
         self.busy_since: float | None = None
         """Monotonic seconds."""
         self.ended = threading.Event()
+        self._files: Files | None = None
         threading.Thread(target=self._live, name="source reader", daemon=True).start()
 
     def begin(self, order: _Order) -> None:
@@ -54,24 +57,36 @@ class _Reader:
         self.busy_since = time.monotonic()
         self._orders.put(order)
 
-    def give_up(self) -> None:
-        """End as soon as what is under way has come to an end."""
+    def give_up(self) -> bool:
+        """End with what is under way; say whether that is now, and not when the place pleases."""
         self._orders.put(None)
+        files = self._files
+        if isinstance(files, ChildFiles):
+            files.kill()
+            return True
+        return files is not None and files.async_impl
 
     def _live(self) -> None:
-        files: Files | None = None
         while (order := self._orders.get()) is not None:
             try:
-                files = files or self._open_files()
+                self._files = self._files or self._open_files()
                 # What runs on an event loop is cancelled there, and its connection closed.
-                options = {"timeout": order.limit_s} if files.async_impl else {}
-                order.data = files.cat_file(order.path, **options)
+                options = {"timeout": order.limit_s} if self._files.async_impl else {}
+                order.data = self._files.cat_file(order.path, **options)
             except FileNotFoundError as error:
                 order.error = error
             except Exception as error:  # whatever a library raises: it goes to whoever asked
-                order.error, files = error, None
+                order.error = error
+                self._let_go()
             order.is_done.set()
+        self._let_go()
         self.ended.set()
+
+    def _let_go(self) -> None:
+        """A connection that failed is not used again."""
+        files, self._files = self._files, None
+        if isinstance(files, ChildFiles):
+            files.close()
 
 
 class BoundedReads:
@@ -107,12 +122,12 @@ class BoundedReads:
             if in_time and not isinstance(order.error, FSTimeoutError):
                 self._at_work.discard(reader)
                 self._free.append(reader)
-            else:
-                reader.give_up()
+            elif reader.give_up():
+                self._at_work.discard(reader)
             self._changed.notify()
         if not in_time or isinstance(order.error, TimeoutError):
             raise SourceTimeout("the object was not here in time", limit_s=round(limit_s, 1)) from order.error
-        if isinstance(order.error, OSError):
+        if isinstance(order.error, OSError | SecondreadError):
             raise order.error
         if order.error is not None:
             raise SourceUnavailable("the place did not give the object", kind=type(order.error).__name__) from order.error

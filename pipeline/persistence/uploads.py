@@ -18,6 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipeline.errors import SourceUnavailable, UploadMissing
 from pipeline.flow import FETCH
 from pipeline.persistence.bounded_reads import BoundedReads, Files
+from pipeline.persistence.source_child import ChildFiles
 
 _OUR_KEY = re.compile(r"[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}")
 MOST_READERS = 8
@@ -123,7 +124,10 @@ class ObjectPlace:
 
 
 def open_files(url: str, **options: Any) -> Files:
-    """A file system that the caller alone uses: fsspec would hand out one for all, and few bear two threads at once."""
+    """A connection that the caller alone uses: fsspec would hand out one for all, and few bear two threads at once."""
+    kind = fsspec.get_filesystem_class(fsspec.core.split_protocol(url)[0] or "file")
+    if not kind.async_impl and kind.protocol != "memory":
+        return ChildFiles(url, **options)
     files: Files = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)[0]
     return files
 

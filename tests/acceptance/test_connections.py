@@ -3,11 +3,12 @@
 import json
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.acceptance.running import Deployment, Json, eventually, running_deployment
 from tests.faults.ftp import FtpServer, running_ftp
 from tests.faults.proxy import Fault, FaultProxy, proxy_for
+from tests.faults.wires import through
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.embedded.valkey import EmbeddedValkey
 
@@ -26,6 +28,9 @@ RESERVE_S = 2.0
 LATE_S = 3.0
 """For a slow machine; `python -m tests.faults` measures with a narrow bar."""
 RECOVERY_S = 60.0
+DEAF_S = 9.0
+FROZEN_S = 5.0
+PAUSE_S = 0.5
 
 
 class Wired:
@@ -36,7 +41,7 @@ class Wired:
 
     def final(self, case_id: str, *, within_s: float = RECOVERY_S) -> Json:
         """The case with its final result."""
-        case: Json = eventually(lambda: self._ended(case_id), within_s=within_s) or self.deployment.door.case(case_id)
+        case = eventually(lambda: self._ended(case_id), within_s=within_s) or self.deployment.door.case(case_id)
         assert case["status"] == "completed", case
         return case
 
@@ -51,12 +56,6 @@ class Wired:
             "SELECT count(*), count(DISTINCT case_id) FROM results WHERE kind = 'final' AND case_id = ANY(%s::uuid[])", ids
         )
         assert finals == [(len(ids), len(ids))]
-
-
-def _through(url: str, proxy: FaultProxy) -> str:
-    parts = urlsplit(url)
-    credentials = parts.netloc.rpartition("@")[0]
-    return urlunsplit(parts._replace(netloc=f"{credentials}@127.0.0.1:{proxy.port}"))
 
 
 def _port(url: str) -> int:
@@ -81,8 +80,8 @@ def wired(studies: Sequence[bytes]) -> Iterator[Wired]:
         ):
             archive.objects = {f"/us-{number}.dcm": study for number, study in enumerate(studies)}
             settings = {
-                "SECONDREAD_REDIS_URL": _through(valkey.url, to_valkey),
-                "SECONDREAD_DATABASE_URL": _through(postgres.url, to_postgres),
+                "SECONDREAD_REDIS_URL": through(valkey.url, to_valkey),
+                "SECONDREAD_DATABASE_URL": through(postgres.url, to_postgres),
                 "SECONDREAD_SOURCES": json.dumps({"slow": archive.url}),
                 "SECONDREAD_DEADLINE_S": str(DEADLINE_S),
                 "SECONDREAD_PRELIMINARY_AFTER_S": str(PRELIMINARY_AFTER_S),
@@ -100,23 +99,74 @@ def frozen(process: psutil.Process) -> Iterator[None]:
         process.send_signal(signal.SIGCONT)
 
 
+def deafen(proxy: FaultProxy) -> None:
+    """What is open hears and says nothing any more; what is opened now is well."""
+    proxy.behave(Fault.SWALLOW)
+    proxy.behave()
+
+
+def submit_for(wired: Wired, study: bytes, seconds: float) -> list[Json]:
+    """Submit one case after the other, and say of each how it was accepted or refused, and how long that took."""
+    until = time.monotonic() + seconds
+    answers = []
+    while not answers or time.monotonic() < until:
+        begun = time.monotonic()
+        response = wired.deployment.door.submit(study)
+        answers.append(response.json() | {"http_status": response.status_code, "took_s": time.monotonic() - begun})
+        threading.Event().wait(PAUSE_S)
+    return answers
+
+
 @pytest.mark.parametrize("server", ["valkey", "postgres"])
-def test_connections_that_went_deaf_are_noticed_and_work_goes_on_over_new_ones(
+def test_connections_that_go_deaf_are_noticed_and_every_case_is_read_over_new_ones(
     wired: Wired, studies: Sequence[bytes], server: str
 ) -> None:
     wired.deployment.door.answered(studies[0])
-    proxy = wired.proxies[server]
-    proxy.behave(Fault.SWALLOW)
-    proxy.behave()
-    deaf_at = time.monotonic()
-    case_ids = []
-    while time.monotonic() - deaf_at < RECOVERY_S:
-        begun = time.monotonic()
-        response = wired.deployment.door.submit(studies[1], wait_s=2)
-        took = time.monotonic() - begun
-        print(f"{begun - deaf_at:6.2f} {response.status_code} {took:.2f}", response.json().get("status"), response.json().get("code"))
-        if response.status_code in (200, 202):
-            case_ids.append(response.json()["case_id"])
-    for case_id in case_ids:
+    deafen(wired.proxies[server])
+
+    answers = submit_for(wired, studies[1], DEAF_S)
+
+    assert {each["http_status"] for each in answers} <= {202, 503}
+    accepted = [each["case_id"] for each in answers if each["http_status"] == 202]
+    assert answers[-1]["http_status"] == 202
+    for case_id in accepted:
         wired.final(case_id)
-    wired.assert_once(case_ids)
+    wired.assert_once(accepted)
+
+
+def test_while_redis_is_frozen_cases_are_accepted_at_once_and_when_it_wakes_they_are_read(wired: Wired, studies: Sequence[bytes]) -> None:
+    with frozen(psutil.Process(wired.valkey.pid)):
+        answers = submit_for(wired, studies[2], FROZEN_S)
+
+    # PostgreSQL alone suffices to accept.
+    assert {each["http_status"] for each in answers} == {202}
+    assert max(each["took_s"] for each in answers) < LATE_S
+    accepted = [each["case_id"] for each in answers]
+    for case_id in accepted:
+        wired.final(case_id)
+    wired.assert_once(accepted)
+
+
+def test_a_source_that_drips_is_given_up_in_time_and_delays_nobody_else(wired: Wired, studies: Sequence[bytes]) -> None:
+    door = wired.deployment.door
+    wired.archive.drip_every_s = 1.0
+    slow = [door.from_source("slow", f"us-{number}.dcm") for number in range(4)]
+    accepted_at = time.monotonic()
+
+    # Everybody else's cases are read meanwhile.
+    others = [door.accepted(studies[number])["case_id"] for number in range(4, 8)]
+    for case_id in others:
+        assert door.ended(case_id, within_s=RECOVERY_S)["result"]["kind"] == "final"
+    first = door.ended(slow[0], within_s=DEADLINE_S)
+    assert first["is_preliminary"]
+    assert time.monotonic() - accepted_at < DEADLINE_S - RESERVE_S + LATE_S
+    for case_id in slow:
+        assert door.ended(case_id, within_s=DEADLINE_S)["is_preliminary"]
+    codes = {event["code"] for case_id in slow for event in door.timeline(case_id)["events"]}
+    assert "source-timeout" in codes
+
+    wired.archive.drip_every_s = None
+    for case_id in slow:
+        door.http.post(f"/v1/compensation/{case_id}/retry")
+        wired.final(case_id)
+    wired.assert_once([*slow, *others])

@@ -21,7 +21,7 @@ class FtpServer(socketserver.ThreadingTCPServer):
         self.objects: dict[str, bytes] = {}
         """Absolute path to content."""
         self.drip_every_s: float | None = None
-        """Seconds from one byte to the next; None sends all at once."""
+        """Seconds from one byte to the next, for transfers that begin from now on; None sends all at once."""
         self.asked: list[str] = []
         """Every path that a transfer was begun for."""
         self.stopped = threading.Event()
@@ -66,13 +66,14 @@ class _Session(socketserver.StreamRequestHandler):
         self.wfile.write(b"226 done\r\n")
 
     def _pour(self, data: bytes, transfer: socket.socket) -> None:
-        position = 0
-        while position < len(data) and (every_s := self.server.drip_every_s) is not None:
+        every_s = self.server.drip_every_s
+        if every_s is None:
+            transfer.sendall(data)
+            return
+        for byte in data:
             if self.server.stopped.wait(every_s):
                 return
-            transfer.sendall(data[position : position + 1])
-            position += 1
-        transfer.sendall(data[position:])
+            transfer.sendall(bytes([byte]))
 
 
 @contextmanager

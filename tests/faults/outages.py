@@ -58,13 +58,20 @@ class _Outage:
     def finish(self, fault: str, what: str, *, recovered_s: float | None, shortfalls: list[str], ledger_away: Span = NEVER) -> Row:
         self.run.stop_submitting()
         drain_from = time.time()
-        self.run.drain()
+        self.run.until(lambda _: self.open_in_time() == 0, "draining")
         drained_s = time.time() - drain_from
+        # Then those that were answered and put off: they are read beside other work, a few at a time.
+        self.run.drain()
         verdict, _ = self.run.judge()
         shortfalls += slower_than(DRAINED_S, drained_s, "the drain")
         late = self.unanswered_in_time(ledger_away)
         shortfalls += [f"{late} cases had no answer {LATE_ANSWER_S:.0f} s after their deadline"] if late else []
         return self.run.row(fault, what, verdict, recovered_s=recovered_s, shortfalls=shortfalls)
+
+    def open_in_time(self) -> int:
+        """Open cases that were not put off."""
+        ((count,),) = self.run.watcher.rows("SELECT count(*) FROM cases WHERE ended_at IS NULL AND lane <> 'compensation'")
+        return int(count)
 
     def unanswered_in_time(self, ledger_away: Span) -> int:
         """Cases whose first answer, preliminary or final, came later than their deadline, or never; no answer is due without a ledger."""
