@@ -108,7 +108,7 @@ def deafen(proxy: FaultProxy) -> None:
 def submit_for(wired: Wired, study: bytes, seconds: float) -> list[Json]:
     """Submit one case after the other, and say of each how it was accepted or refused, and how long that took."""
     until = time.monotonic() + seconds
-    answers = []
+    answers: list[Json] = []
     while not answers or time.monotonic() < until:
         begun = time.monotonic()
         response = wired.deployment.door.submit(study)

@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 
 from tests.faults.checker import Seen, Verdict, check
@@ -19,6 +19,7 @@ from tests.faults.wires import Wires
 LOOK_EVERY_S = 0.03
 STILL_S = 45.0
 """Without any progress for so long the run is over: what is open now is lost."""
+NO_SOURCES: Mapping[str, str] = {}
 
 Tell = Callable[[int, str], None]
 """Hears how many cases have their result, and what is going on."""
@@ -109,12 +110,21 @@ class Arena:
 
 
 @contextmanager
-def arena(servers: Servers, name: str, load: Load, manner: Manner, tell: Tell, *, wires: Wires | None = None) -> Iterator[Arena]:
+def arena(
+    servers: Servers,
+    name: str,
+    load: Load,
+    manner: Manner,
+    tell: Tell,
+    *,
+    wires: Wires | None = None,
+    sources: Mapping[str, str] = NO_SOURCES,
+) -> Iterator[Arena]:
     """An empty ledger, no worker yet; everything is ended afterwards.
 
     With `wires` the load and the workers reach the servers through proxies; whoever watches does not.
     """
-    fresh = servers.fresh(name)
+    fresh = replace(servers.fresh(name), sources=sources)
     place = wires.through(fresh) if wires else fresh
     group, watcher = WorkerGroup(place, manner), Watcher(fresh.database_url)
     made = Arena(servers, place, load, group, watcher, tell)

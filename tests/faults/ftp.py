@@ -20,6 +20,8 @@ class FtpServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Session)
         self.objects: dict[str, bytes] = {}
         """Absolute path to content."""
+        self.is_echo = False
+        """Every path has an object: the path itself, without its slash."""
         self.drip_every_s: float | None = None
         """Seconds from one byte to the next, for transfers that begin from now on; None sends all at once."""
         self.asked: list[str] = []
@@ -56,13 +58,14 @@ class _Session(socketserver.StreamRequestHandler):
     def _send(self, path: str, passive: socket.socket) -> None:
         self.server.asked.append(path)
         with passive:
-            if path not in self.server.objects:
+            data = path.removeprefix("/").encode() if self.server.is_echo else self.server.objects.get(path)
+            if data is None:
                 self.wfile.write(b"550 no such file\r\n")
                 return
             self.wfile.write(b"150 here it comes\r\n")
             transfer, _ = passive.accept()
             with transfer:
-                self._pour(self.server.objects[path], transfer)
+                self._pour(data, transfer)
         self.wfile.write(b"226 done\r\n")
 
     def _pour(self, data: bytes, transfer: socket.socket) -> None:

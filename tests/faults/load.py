@@ -48,6 +48,7 @@ class Load:
     together: int = TOGETHER
     deadline_s: float = DEADLINE_S
     """Within the product's, the guard answers."""
+    source: str = "uploads"
     pause_s: float = 0.0
     """Between two submissions."""
 
@@ -101,7 +102,7 @@ def _new_case(load: Load, lanes: random.Random) -> NewCase:
         id=case_id,
         tenant_id=TENANT,
         lane=Lane.URGENT if lanes.random() < URGENT_SHARE else Lane.ROUTINE,
-        input=CaseInput(instances=(ReceivedInstance(key=f"{case_id.hex}/received-0000.dcm"),)),
+        input=CaseInput(source=load.source, instances=(ReceivedInstance(key=f"{case_id.hex}/received-0000.dcm"),)),
         accepted_at=now,
         deadline_at=now + timedelta(seconds=load.deadline_s),
         idempotency_key=case_id.hex,

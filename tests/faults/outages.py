@@ -1,11 +1,12 @@
-"""B3, B4, B5: Valkey is away or frozen, connections go deaf; with the guard at its post, for cases have the product's deadline."""
+"""B3, B4, B5, B10: Valkey away or frozen, deaf connections, a source that drips; guarded, for cases have the product's deadline."""
 
-import statistics
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 from pipeline.flow import DEADLINE_S
 from tests.faults.arena import Arena, Row, Tell, arena, slower_than
+from tests.faults.ftp import running_ftp
 from tests.faults.history import read_history
 from tests.faults.load import Load
 from tests.faults.proxy import Fault, FaultProxy
@@ -23,6 +24,12 @@ DRAINED_S = 60.0
 THAWED_S = 5.0
 NOTICED_S = 10.0
 CALL_S = 1.0
+DRIPPING_CASES = 8
+DRIP_S = 16.0
+"""Twice the limit of a fetch."""
+DELAYED_S = 5.0
+MOST_TRANSFERS = 3
+"""A case asks for its image once within its deadline, and in the compensation lane again."""
 CALM_S = 10.0
 """Between two faults."""
 Span = tuple[float, float]
@@ -148,7 +155,6 @@ def deaf_connections(servers: Servers, tell: Tell, *, times: int = 2, deaf_s: fl
             slowest[name] = max(outage.recovered_s[-times:])
         shortfalls = [each for name, took_s in slowest.items() for each in slower_than(NOTICED_S, took_s, f"a deaf connection to {name}")]
         worst_s = max(outage.recovered_s)
-        tell(run.watcher.completed(), f"median {statistics.median(outage.recovered_s):.1f} s")
         return outage.finish(
             "B5",
             "connections to Valkey and PostgreSQL went deaf",
@@ -167,3 +173,42 @@ def _deafen(outage: _Outage, name: str, proxy: FaultProxy, held_s: float) -> Non
     outage.recover(f"{name} can be reached anew")
     calm = time.monotonic() + CALM_S
     outage.run.until(lambda _: time.monotonic() >= calm, "catching breath", limit_s=CALM_S + 5)
+
+
+def dripping_source(servers: Servers, tell: Tell, *, drip_s: float = DRIP_S) -> Row:
+    """B10: an archive gives one byte a second; its cases are answered and read later, everybody else's are read as ever."""
+    with running_ftp() as archive:
+        archive.is_echo, archive.drip_every_s = True, 1.0
+        with arena(servers, "b10", GENTLE, Manner(threads=4), tell, sources={"drip": archive.url}) as run:
+            outage = _Outage(run)
+            outage.begin()
+            begun_at = time.time()
+            run.strikes.append(begun_at)
+            run.submit(replace(GENTLE, cases=DRIPPING_CASES, together=DRIPPING_CASES, source="drip", seed=2))
+            until = time.monotonic() + drip_s
+            run.until(lambda _: time.monotonic() > until, "the archive drips", limit_s=drip_s + 5)
+            ended_at = time.time()
+            archive.drip_every_s = None
+            slowest_s = _slowest_of_others_s(run, begun_at, ended_at)
+            given_up = _count_given_up(run)
+            most = max(Counter(archive.asked).values(), default=0)
+            shortfalls = slower_than(DELAYED_S, slowest_s, "another source's case")
+            shortfalls += [] if given_up else ["no fetch was given up with source-timeout"]
+            shortfalls += [f"an image was asked for {most} times, bar {MOST_TRANSFERS}"] if most > MOST_TRANSFERS else []
+            return outage.finish("B10", "an archive that gives a byte a second", recovered_s=slowest_s, shortfalls=shortfalls)
+
+
+def _slowest_of_others_s(run: Arena, begun_at: float, ended_at: float) -> float:
+    """The longest that a case without a source took from its acceptance to its end, while the archive dripped."""
+    ((slowest_s,),) = run.watcher.rows(
+        """SELECT COALESCE(max(EXTRACT(EPOCH FROM COALESCE(ended_at, clock_timestamp()) - accepted_at)), 0)::float8 FROM cases
+           WHERE input->>'source' = 'uploads' AND accepted_at BETWEEN to_timestamp(%s) AND to_timestamp(%s)""",
+        begun_at,
+        ended_at - DELAYED_S,
+    )
+    return float(slowest_s)
+
+
+def _count_given_up(run: Arena) -> int:
+    ((count,),) = run.watcher.rows("SELECT count(*) FROM case_events WHERE code = 'source-timeout'")
+    return int(count)

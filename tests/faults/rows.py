@@ -7,7 +7,7 @@ from tests.faults.arena import Row, Tell
 from tests.faults.control import control
 from tests.faults.doorbells import emptied_valkey, frozen_worker, quiet_backlog, tripled_doorbells
 from tests.faults.kills import killed_postgres, killed_workers
-from tests.faults.outages import away_valkey, deaf_connections, frozen_valkey
+from tests.faults.outages import away_valkey, deaf_connections, dripping_source, frozen_valkey
 from tests.faults.servers import Servers
 
 Story = Callable[[Servers, Tell], Row]
@@ -51,5 +51,11 @@ def planned_rows(cases: int, kills: int) -> dict[str, Planned]:
             is_long=True,
             says="**B5** from the moment when new connections work (at once, or after 15 s) until a case accepted after it has its result:"
             " the old ones stay open and swallow every byte.",
+        ),
+        "B10": Planned(
+            0,
+            dripping_source,
+            says="**B10** the slowest case of another source while the archive dripped; a fetch is given up after 8 s, its case"
+            " answered and read later.",
         ),
     }

@@ -1,12 +1,13 @@
 """A real Valkey and a real PostgreSQL that can be killed and come back at the same address."""
 
+import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ class Place:
     folder: Path
     database_url: str
     redis_url: str
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
         """The settings of a worker process."""
@@ -33,6 +35,7 @@ class Place:
             "SECONDREAD_REDIS_URL": self.redis_url,
             "SECONDREAD_STATE_DIR": str(self.folder),
             "SECONDREAD_TENSOR_DIR": str(self.folder / "tensors"),
+            "SECONDREAD_SOURCES": json.dumps(dict(self.sources)),
             "SECONDREAD_LOG_LEVEL": "info",
         }
 
