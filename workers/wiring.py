@@ -98,6 +98,10 @@ def open_services(settings: Settings, *, role: str, connections: int = 5, redis_
     """Build the services of one process and close them at its end."""
     ledger = open_ledger(secret_of(settings, "database_url"), connections=connections, application=f"secondread {role}")
     client = open_redis(secret_of(settings, "redis_url"), timeout_s=redis_timeout_s)
+    uploads = ObjectPlace(uploads_url(settings))
+    # One source that stands still holds half of the intake at most.
+    most_readers = max(1, settings.intake_threads // 2)
+    sources = {name: NamedSource(url, most_readers=most_readers) for name, url in settings.sources.items()}
     try:
         yield Services(
             settings=settings,
@@ -105,11 +109,12 @@ def open_services(settings: Settings, *, role: str, connections: int = 5, redis_
             ledger=ledger,
             redis=client,
             tensors=SharedMemoryStore(tensor_dir(settings), capacity_bytes=settings.tensor_capacity_bytes),
-            uploads=ObjectPlace(uploads_url(settings)),
-            # One source that stands still holds half of the intake at most.
-            sources={name: NamedSource(url, most_readers=max(1, settings.intake_threads // 2)) for name, url in settings.sources.items()},
+            uploads=uploads,
+            sources=sources,
             cards=find_cards(models_dir(settings)),
         )
     finally:
+        for place in (uploads, *sources.values()):
+            place.close()
         client.close()
         ledger.close()

@@ -55,6 +55,10 @@ class NamedSource:
         except OSError as error:
             raise SourceUnavailable("the source did not answer", kind=type(error).__name__) from error
 
+    def close(self) -> None:
+        """Let go of every connection."""
+        self._reads.close()
+
 
 class _LocalFiles(Files):
     """Files of this host, or of a share that is mounted here."""

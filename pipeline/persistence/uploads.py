@@ -101,6 +101,10 @@ class ObjectPlace:
         except OSError as error:
             raise SourceUnavailable("the object could not be read", kind=type(error).__name__) from error
 
+    def close(self) -> None:
+        """Let go of every connection that was opened for reading."""
+        self._reads.close()
+
     def find(self, key: str) -> bytes | None:
         """Read an object that may not be there."""
         try:

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
@@ -179,6 +181,22 @@ def test_what_runs_on_an_event_loop_is_cancelled_there() -> None:
     assert files.cancelled.wait(SLACK_S)
 
 
+def reading_children() -> int:
+    """How many children of this process read."""
+    count = 0
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            count += "pipeline.persistence.source_child" in child.cmdline()
+    return count
+
+
+def all_children_end_soon() -> bool:
+    until = time.monotonic() + SLACK_S
+    while reading_children() and time.monotonic() < until:
+        threading.Event().wait(0.02)
+    return not reading_children()
+
+
 @pytest.fixture
 def ftp() -> Iterator[FtpServer]:
     with running_ftp() as server:
@@ -193,6 +211,9 @@ def test_an_archive_behind_ftp_is_a_source_and_ends_at_its_root(ftp: FtpServer) 
     for path in ("none.dcm", "../secret", "/secret"):
         with pytest.raises(UploadMissing):
             source.read(path)
+    assert reading_children() == 1
+    source.close()
+    assert all_children_end_soon()
 
 
 def test_an_archive_that_drips_is_given_up_in_time_and_used_again_when_it_flows(ftp: FtpServer) -> None:
@@ -206,8 +227,10 @@ def test_an_archive_that_drips_is_given_up_in_time_and_used_again_when_it_flows(
 
     assert time.monotonic() - begun < LIMIT_S + SLACK_S
     # The old connection drips on: who reads it was ended, and its place is free.
+    assert all_children_end_soon()
     ftp.drip_every_s = None
     assert source.read("us.dcm", limit_s=LONG_S) == b"DICM" * 1000
+    source.close()
 
 
 def test_a_source_that_is_away_keeps_nothing_from_starting() -> None:
@@ -217,6 +240,7 @@ def test_a_source_that_is_away_keeps_nothing_from_starting() -> None:
 
     with pytest.raises(SourceUnavailable):
         source.read("us.dcm")
+    source.close()
 
 
 def test_a_pipe_in_a_folder_is_no_object_and_is_not_waited_for(tmp_path: Path) -> None:
