@@ -114,7 +114,8 @@ def open_services(settings: Settings, *, role: str, connections: int = 5, redis_
             cards=find_cards(models_dir(settings)),
         )
     finally:
-        for place in (uploads, *sources.values()):
-            place.close()
+        uploads.close()
+        for source in sources.values():
+            source.close()
         client.close()
         ledger.close()

@@ -24,7 +24,8 @@ from workers.inference import listen
 from workers.settings import Settings
 from workers.transport import KNOCK_EVERY_S
 
-pytestmark = [pytest.mark.services, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")]
+QUIET = ("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+pytestmark = [pytest.mark.services, *(pytest.mark.filterwarnings(each) for each in QUIET)]
 
 NOTICED_S = 20.0
 """Twice what is promised, for a slow machine. With Celery's own settings it takes half a minute at least."""
