@@ -8,7 +8,7 @@ from celery import Celery
 
 from pipeline.flow import CELERY_POOLS, Lane, Pool
 from workers.settings import Settings
-from workers.transport import BundledEvents
+from workers.transport import BundledEvents, SteadyCelery
 from workers.wiring import secret_of
 
 PRIORITY = {Lane.URGENT: 0, Lane.ROUTINE: 6, Lane.COMPENSATION: 9}
@@ -30,7 +30,7 @@ def unacked_hash(pool: Pool) -> str:
 
 def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
     """Build the application; `pool` is None in a process that only publishes."""
-    app = Celery("secondread", broker=secret_of(settings, "redis_url"), set_as_current=False)
+    app = SteadyCelery("secondread", broker=secret_of(settings, "redis_url"), set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -52,6 +52,8 @@ def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
         # One queue a pool; lanes are priorities inside it.
         task_routes={f"{each.value}.*": {"queue": each.value} for each in CELERY_POOLS},
         broker_connection_retry_on_startup=True,
+        # A worker outlives any outage of the broker: a new process would only load its model again.
+        broker_connection_max_retries=None,
         broker_transport="workers.transport:LeanTransport",
         broker_transport_options=_transport_options(pool),
     )
@@ -61,11 +63,13 @@ def make_app(settings: Settings, pool: Pool | None = None) -> Celery:
 
 def _transport_options(pool: Pool | None) -> dict[str, float | str | bool]:
     bounds: dict[str, float | str | bool] = {
-        # Both connection and call are bounded: the default waits for ever on a frozen Redis.
-        "socket_timeout": 1 if pool is None else 5,
+        # Both connection and call are bounded: the default waits for ever on a frozen Redis. A worker's event loop stands still
+        # meanwhile, also while it makes a new connection that nobody answers.
+        "socket_timeout": 1 if pool is None else 2,
         "socket_connect_timeout": 1,
         "socket_keepalive": True,
-        "health_check_interval": 5,
+        # How often a BRPOP whose answer is overdue is looked for: a deaf connection is dropped within twice this and a second.
+        "health_check_interval": 2,
         # These bound the connection retry that hides inside a publish.
         "max_retries": 1,
         "interval_start": 0,

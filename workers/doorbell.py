@@ -5,9 +5,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any, Protocol
 from uuid import UUID
 
-from celery import Celery
 from kombu.exceptions import OperationalError
 
 from pipeline.batching.lanes import virtual_deadline
@@ -19,7 +19,15 @@ from schemas.message import MOST_CASES, StageMessage
 from workers.app import PRIORITY
 
 
-def ring(app: Celery, pool: Pool, rungs: Iterable[Rung]) -> None:
+class Publisher(Protocol):
+    """What sends a message: the Celery application, or somebody who does it later."""
+
+    def send_task(self, name: str, /, **options: Any) -> object:
+        """Publish a task by its name."""
+        ...
+
+
+def ring(app: Publisher, pool: Pool, rungs: Iterable[Rung]) -> None:
     """Publish the doorbells of cases that became ready together: one for each lane and `MOST_CASES` of them.
 
     A failure is only logged: the rows stand, and the sweeper rings again.
@@ -32,7 +40,7 @@ def ring(app: Celery, pool: Pool, rungs: Iterable[Rung]) -> None:
             _ring_group(app, pool, of_lane[first : first + MOST_CASES])
 
 
-def _ring_group(app: Celery, pool: Pool, group: Sequence[Rung]) -> None:
+def _ring_group(app: Publisher, pool: Pool, group: Sequence[Rung]) -> None:
     message = StageMessage(
         case_ids=tuple(rung.case_id for rung in group),
         stage=stages_of(pool)[0].name,
@@ -57,12 +65,12 @@ def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int) -> Wai
     )
 
 
-def ring_delivery(app: Celery, delivery_id: UUID) -> None:
+def ring_delivery(app: Publisher, delivery_id: UUID) -> None:
     """Publish the doorbell of a callback."""
     _publish(app, Pool.DELIVERY, {"delivery_id": delivery_id.hex}, task_id=f"evt:{delivery_id.hex}", priority=6)
 
 
-def _publish(app: Celery, pool: Pool, arguments: dict[str, object], *, task_id: str, priority: int) -> None:
+def _publish(app: Publisher, pool: Pool, arguments: dict[str, object], *, task_id: str, priority: int) -> None:
     try:
         app.send_task(
             doorbell_of(pool),

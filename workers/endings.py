@@ -34,7 +34,7 @@ from pipeline.persistence.ledger.outcomes import (
 from schemas.report import Report
 from schemas.webhook import CaseEventType
 from schemas.work import CaseWork
-from workers.doorbell import ring_delivery
+from workers.doorbell import Publisher, ring_delivery
 from workers.wiring import Services, public_url
 
 
@@ -140,7 +140,7 @@ def try_later(services: Services, case: Claimed, left: CaseState, *, reason: str
     return True
 
 
-def cancel(app: Celery, services: Services, row: Row[Any]) -> None:
+def cancel(app: Publisher, services: Services, row: Row[Any]) -> None:
     """End a case on its client's wish: out of the line, its tensors freed, its endpoint told.
 
     Raises

@@ -8,8 +8,6 @@ import threading
 import time
 from types import FrameType
 
-from celery import Celery
-
 from pipeline.callbacks.event import CaseFacts
 from pipeline.cases.compensation import Share
 from pipeline.cases.preliminary import OpenCase, preliminary_report
@@ -25,8 +23,9 @@ from pipeline.persistence.ledger.outcomes import Answer
 from pipeline.persistence.ledger.sweep import last_event_id
 from schemas.report import PreliminaryReason
 from workers.app import make_app
-from workers.doorbell import ring, ring_delivery
+from workers.doorbell import Publisher, ring, ring_delivery
 from workers.endings import callback_for
+from workers.messenger import Messenger
 from workers.pool_process import say_ready
 from workers.settings import Settings
 from workers.wiring import Services, open_services
@@ -46,7 +45,7 @@ SLICE = 200
 class Guard:
     """One round a quarter of a second; every round is safe beside another guard."""
 
-    def __init__(self, services: Services, app: Celery) -> None:
+    def __init__(self, services: Services, app: Publisher) -> None:
         self._services, self._app = services, app
         self._share = Share()
         self._seen_id = last_event_id(services.ledger)
@@ -131,6 +130,7 @@ def main() -> None:
 
 def watch(services: Services, leadership: Leadership, stop: threading.Event) -> None:
     """Do rounds while this instance leads, and follow while it does not."""
+    publisher = Messenger(make_app(services.settings))
     guard: Guard | None = None
     asked_at = -ASK_EVERY_S
     leads = False
@@ -141,10 +141,11 @@ def watch(services: Services, leadership: Leadership, stop: threading.Event) -> 
             guard = None
             continue
         try:
-            guard = guard or Guard(services, make_app(services.settings))
+            guard = guard or Guard(services, publisher)
             guard.round()
         except Unavailable as error:
             logger().warning("round_cut_short", code=error.code)
+    publisher.close()
 
 
 if __name__ == "__main__":

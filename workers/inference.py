@@ -20,6 +20,8 @@ from workers.stage_task import PoolRuntime, parse_message
 from workers.wiring import models_dir
 
 LISTEN_S = 2.0
+MOST_PINGS_UNANSWERED = 1
+"""A subscription is only listened to, so a dead connection says nothing: its pings, one every few seconds, remain unanswered."""
 HEAR_AGAIN_S = 0.5
 DRAIN_S = 20.0
 RINGS_AT_ONCE = 2
@@ -48,6 +50,8 @@ def listen(former: Former, client: "redis.Redis") -> None:
                 former.wake()
                 while not former.is_draining:
                     message = channel.get_message(timeout=LISTEN_S)
+                    if channel.health_check_response_counter > MOST_PINGS_UNANSWERED:
+                        raise redis.ConnectionError("the subscription is deaf")
                     if message is not None:
                         former.wake(by_channel[message["channel"]], int(message["data"]))
         except redis.RedisError as error:

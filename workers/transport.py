@@ -8,8 +8,10 @@ Neither change touches what is sent; where a later kombu or Celery names things 
 from typing import Any
 
 import redis
-from celery import bootsteps
+from celery import Celery, bootsteps
+from celery.app.amqp import AMQP
 from celery.worker.consumer.events import Events
+from kombu.connection import Connection
 from kombu.transport import redis as kombu_redis
 
 BUNDLE_EVERY_S = 0.25
@@ -36,6 +38,32 @@ class LeanTransport(kombu_redis.Transport):
     """The transport of every process: `broker_transport` names it."""
 
     Channel = LeanChannel
+
+
+KNOCK_EVERY_S = 1.0
+"""A worker whose broker is away looks for it this often."""
+
+
+class SteadyConnection(Connection):
+    """A connection that is sought at an even pace: kombu's pauses grow to half a minute, which outlasts the outage."""
+
+    def ensure_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Connect, and try again every second until it succeeds."""
+        pace = {"interval_start": KNOCK_EVERY_S, "interval_step": 0, "interval_max": KNOCK_EVERY_S}
+        return super().ensure_connection(*arguments, **(pace | options))  # type: ignore[no-untyped-call]
+
+
+class SteadyAmqp(AMQP):  # type: ignore[misc]
+    """Where Celery finds the class of its connections."""
+
+    Connection = SteadyConnection
+    BrokerConnection = SteadyConnection
+
+
+class SteadyCelery(Celery):  # type: ignore[misc]
+    """Celery with steady connections."""
+
+    amqp_cls = SteadyAmqp
 
 
 class BundledEvents(bootsteps.StartStopStep):  # type: ignore[misc]

@@ -13,8 +13,9 @@ import redis
 from pipeline.callbacks.destination import Destination
 from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
-from pipeline.persistence.uploads import NamedSource, ObjectPlace
-from pipeline.persistence.waiting_line import WaitingLine, open_redis
+from pipeline.persistence.sources import NamedSource
+from pipeline.persistence.uploads import ObjectPlace
+from pipeline.persistence.waiting_line import SOCKET_TIMEOUT_S, WaitingLine, open_redis
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from pipeline.tensors.store import TensorStore
 from workers.settings import Settings
@@ -93,10 +94,14 @@ def secret_of(settings: Settings, name: str) -> str:
 
 
 @contextmanager
-def open_services(settings: Settings, *, role: str, connections: int = 5) -> Iterator[Services]:
+def open_services(settings: Settings, *, role: str, connections: int = 5, redis_timeout_s: float = SOCKET_TIMEOUT_S) -> Iterator[Services]:
     """Build the services of one process and close them at its end."""
     ledger = open_ledger(secret_of(settings, "database_url"), connections=connections, application=f"secondread {role}")
-    client = open_redis(secret_of(settings, "redis_url"))
+    client = open_redis(secret_of(settings, "redis_url"), timeout_s=redis_timeout_s)
+    uploads = ObjectPlace(uploads_url(settings))
+    # One source that stands still holds half of the intake at most.
+    most_readers = max(1, settings.intake_threads // 2)
+    sources = {name: NamedSource(url, most_readers=most_readers) for name, url in settings.sources.items()}
     try:
         yield Services(
             settings=settings,
@@ -104,10 +109,13 @@ def open_services(settings: Settings, *, role: str, connections: int = 5) -> Ite
             ledger=ledger,
             redis=client,
             tensors=SharedMemoryStore(tensor_dir(settings), capacity_bytes=settings.tensor_capacity_bytes),
-            uploads=ObjectPlace(uploads_url(settings)),
-            sources={name: NamedSource(url) for name, url in settings.sources.items()},
+            uploads=uploads,
+            sources=sources,
             cards=find_cards(models_dir(settings)),
         )
     finally:
+        uploads.close()
+        for source in sources.values():
+            source.close()
         client.close()
         ledger.close()

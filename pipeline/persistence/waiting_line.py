@@ -14,8 +14,9 @@ import redis
 
 from pipeline.errors import QueueUnavailable
 
-SOCKET_TIMEOUT_S = 5.0
+SOCKET_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 1.0
+HEALTH_CHECK_S = 2
 DEVICE_TTL_S = 60
 
 # Puts each member in line once: a second join leaves its place, its age and the formers' count of arrivals alone.
@@ -94,14 +95,14 @@ def queue_errors() -> Iterator[None]:
         raise QueueUnavailable("the waiting line did not answer", kind=type(error).__name__) from error
 
 
-def open_redis(url: str) -> "redis.Redis":
+def open_redis(url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> "redis.Redis":
     """A client whose every call is bounded; redis-py waits for ever by default."""
     return redis.Redis.from_url(
         url,
-        socket_timeout=SOCKET_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=min(timeout_s, CONNECT_TIMEOUT_S),
         socket_keepalive=True,
-        health_check_interval=5,
+        health_check_interval=HEALTH_CHECK_S,
         decode_responses=True,
     )
 

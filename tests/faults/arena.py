@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 
 from tests.faults.checker import Seen, Verdict, check
@@ -14,10 +14,12 @@ from tests.faults.observe import Watcher, republished
 from tests.faults.processes import WorkerGroup, spawn
 from tests.faults.servers import Place, Servers
 from tests.faults.stub_stages import Manner
+from tests.faults.wires import Wires
 
 LOOK_EVERY_S = 0.03
 STILL_S = 45.0
 """Without any progress for so long the run is over: what is open now is lost."""
+NO_SOURCES: Mapping[str, str] = {}
 
 Tell = Callable[[int, str], None]
 """Hears how many cases have their result, and what is going on."""
@@ -108,10 +110,23 @@ class Arena:
 
 
 @contextmanager
-def arena(servers: Servers, name: str, load: Load, manner: Manner, tell: Tell) -> Iterator[Arena]:
-    """An empty ledger, no worker yet; everything is ended afterwards."""
-    place = servers.fresh(name)
-    group, watcher = WorkerGroup(place, manner), Watcher(place.database_url)
+def arena(
+    servers: Servers,
+    name: str,
+    load: Load,
+    manner: Manner,
+    tell: Tell,
+    *,
+    wires: Wires | None = None,
+    sources: Mapping[str, str] = NO_SOURCES,
+) -> Iterator[Arena]:
+    """An empty ledger, no worker yet; everything is ended afterwards.
+
+    With `wires` the load and the workers reach the servers through proxies; whoever watches does not.
+    """
+    fresh = replace(servers.fresh(name), sources=sources)
+    place = wires.through(fresh) if wires else fresh
+    group, watcher = WorkerGroup(place, manner), Watcher(fresh.database_url)
     made = Arena(servers, place, load, group, watcher, tell)
     try:
         yield made

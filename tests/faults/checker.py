@@ -180,12 +180,17 @@ def allowed_edges(rows: Mapping[UUID, CaseRow], events: Mapping[UUID, Sequence[E
     for case_id, of_case in events.items():
         stands: str | None = None
         for event in sorted(of_case, key=lambda event: event.version):
-            is_edge = event.entered == CaseState.ACCEPTED if stands is None else CaseState(event.entered) in EDGES[CaseState(stands)]
+            is_edge = event.entered == CaseState.ACCEPTED if stands is None else _is_edge(CaseState(stands), CaseState(event.entered))
             if event.left != stands or not is_edge:
                 yield Violation("I6", case_id, f"stood in {stands}; event {event.left} to {event.entered}")
             stands = event.entered
         if case_id in rows and rows[case_id].state != stands:
             yield Violation("I6", case_id, f"the row says {rows[case_id].state}, its last event {stands}")
+
+
+def _is_edge(left: CaseState, entered: CaseState) -> bool:
+    """Whether the table has it; an answer by the clock without a move enters the state that it leaves."""
+    return entered in EDGES[left] or (entered is left and left not in TERMINAL)
 
 
 def bounded_attempts(again: int, most: int | None) -> Iterator[Violation]:

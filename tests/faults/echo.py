@@ -28,6 +28,10 @@ class Echo:
             random.shuffle(self._held)
             self._send(max(0, len(self._held) - HELD_BACK))
 
+    def close(self) -> None:
+        """Wait until all has gone out."""
+        time.sleep(5 * FLUSH_EVERY_S)
+
     def _flush(self) -> None:
         while True:
             time.sleep(FLUSH_EVERY_S)

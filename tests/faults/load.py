@@ -5,10 +5,8 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 from uuid import UUID
 
-from celery import Celery
 from sqlalchemy import exc
 from uuid6 import uuid7
 
@@ -22,7 +20,9 @@ from schemas.work import CaseInput, ReceivedInstance
 from tests.faults.echo import Echo
 from tests.faults.history import Outcome, Submit, lines
 from workers.app import make_app
+from workers.doorbell import Publisher
 from workers.gateway.admission import admit
+from workers.messenger import Messenger
 from workers.settings import Settings
 from workers.wiring import secret_of
 
@@ -30,7 +30,7 @@ TENANT = UUID(int=1)
 TOGETHER = 16
 """Cases that one commit takes."""
 URGENT_SHARE = 0.1
-DEADLINE = timedelta(minutes=20)
+DEADLINE_S = 20 * 60.0
 """Far away: here a case ends by its work alone. Whoever is late by the product's deadline is counted by the checker."""
 PAUSE_S = 0.02
 
@@ -46,6 +46,11 @@ class Load:
     copies: int = 1
     reference: str | None = None
     together: int = TOGETHER
+    deadline_s: float = DEADLINE_S
+    """Within the product's, the guard answers."""
+    source: str = "uploads"
+    pause_s: float = 0.0
+    """Between two submissions."""
 
 
 def submit_all(load: Load, history: Path, stop: Path) -> None:
@@ -53,7 +58,7 @@ def submit_all(load: Load, history: Path, stop: Path) -> None:
     settings = Settings()
     ledger = open_ledger(secret_of(settings, "database_url"), connections=2, application="secondread faults")
     app = make_app(settings)
-    publisher = cast(Celery, Echo(app, copies=load.copies)) if load.copies > 1 else app
+    publisher = Echo(app, copies=load.copies) if load.copies > 1 else Messenger(app)
     lanes = random.Random(load.seed)
     promised = 0
     with history.open("a", encoding="ascii", buffering=1) as sink:
@@ -70,11 +75,11 @@ def submit_all(load: Load, history: Path, stop: Path) -> None:
                 promised += len(cases)
             else:
                 time.sleep(PAUSE_S)
-    # What an echo still holds goes out.
-    time.sleep(1.0 if load.copies > 1 else 0.0)
+            time.sleep(load.pause_s)
+    publisher.close()
 
 
-def _submit(ledger: Ledger, publisher: Celery, cases: list[NewCase]) -> Outcome:
+def _submit(ledger: Ledger, publisher: Publisher, cases: list[NewCase]) -> Outcome:
     try:
         admit(ledger, publisher, cases)
     except LedgerUnavailable as error:
@@ -97,9 +102,9 @@ def _new_case(load: Load, lanes: random.Random) -> NewCase:
         id=case_id,
         tenant_id=TENANT,
         lane=Lane.URGENT if lanes.random() < URGENT_SHARE else Lane.ROUTINE,
-        input=CaseInput(instances=(ReceivedInstance(key=f"{case_id.hex}/received-0000.dcm"),)),
+        input=CaseInput(source=load.source, instances=(ReceivedInstance(key=f"{case_id.hex}/received-0000.dcm"),)),
         accepted_at=now,
-        deadline_at=now + DEADLINE,
+        deadline_at=now + timedelta(seconds=load.deadline_s),
         idempotency_key=case_id.hex,
         fingerprint=case_id.bytes * 2,
         client_reference=load.reference,

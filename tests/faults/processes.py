@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.flow import Pool
 from tests.faults.servers import Place
 from tests.faults.stub_stages import Manner, serve_pool
-from workers import sweeper
+from workers import guard, sweeper
 from workers.settings import TUNED_VARIABLES
 
 POOLS = (Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING)
@@ -54,6 +54,7 @@ class WorkerGroup:
         self._place, self._manner, self._name = place, manner, name
         self._pools: dict[str, BaseProcess] = {}
         self._sweeper: BaseProcess | None = None
+        self._guard: BaseProcess | None = None
         self.exits = 0
         """Processes that ended though nobody killed them, and were started again."""
 
@@ -80,6 +81,11 @@ class WorkerGroup:
         """Start the product's sweeper."""
         self._sweeper, ready = self._spawn("sweeper", sweeper.main)
         await_ready(self._sweeper, ready)
+
+    def start_guard(self) -> None:
+        """Start the product's guard, which answers by the clock."""
+        self._guard, ready = self._spawn("guard", guard.main)
+        await_ready(self._guard, ready)
 
     def mend(self) -> None:
         """Start again what ended by itself, as the product's supervisor does."""
@@ -115,6 +121,9 @@ class WorkerGroup:
         """End everything."""
         self.kill()
         self.kill_sweeper()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.join()
 
     def _spawn(self, name: str, target: Callable[..., object], *arguments: Any) -> tuple[BaseProcess, Path]:
         return begin(self._place, f"{self._name}-{name}", target, *arguments)

@@ -1,12 +1,13 @@
 """A real Valkey and a real PostgreSQL that can be killed and come back at the same address."""
 
+import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ class Place:
     folder: Path
     database_url: str
     redis_url: str
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
         """The settings of a worker process."""
@@ -33,6 +35,7 @@ class Place:
             "SECONDREAD_REDIS_URL": self.redis_url,
             "SECONDREAD_STATE_DIR": str(self.folder),
             "SECONDREAD_TENSOR_DIR": str(self.folder / "tensors"),
+            "SECONDREAD_SOURCES": json.dumps(dict(self.sources)),
             "SECONDREAD_LOG_LEVEL": "info",
         }
 
@@ -59,16 +62,26 @@ class Servers:
         with redis.Redis.from_url(self.valkey.url) as client:
             client.flushall()
 
-    def kill_valkey(self) -> float:
-        """`kill -9`, then start again with nothing in it; return the moment of the kill."""
-        return _kill_and_restart(self.valkey)
+    def kill_valkey(self, *, down_s: float = 0.0) -> float:
+        """`kill -9`, then start again (after some seconds) with nothing in it; return the moment of the kill."""
+        return _kill_and_restart(self.valkey, down_s=down_s)
+
+    @contextmanager
+    def frozen_valkey(self) -> Iterator[None]:
+        """SIGSTOP: it takes connections, and answers nobody."""
+        process = psutil.Process(self.valkey.pid)
+        process.suspend()
+        try:
+            yield
+        finally:
+            process.resume()
 
     def kill_postgres(self) -> float:
         """`kill -9` the server with all its backends, then start again; return the moment of the kill."""
         return _kill_and_restart(self.postgres)
 
 
-def _kill_and_restart(server: EmbeddedServer) -> float:
+def _kill_and_restart(server: EmbeddedServer, *, down_s: float = 0.0) -> float:
     url, pid = server.url, server.pid
     if pid is None:
         raise RuntimeError(f"{server.name} is not running")
@@ -80,6 +93,7 @@ def _kill_and_restart(server: EmbeddedServer) -> float:
     psutil.wait_procs(family, timeout=10)
     # It has ended: this only lets go of what was known of it.
     server.stop()
+    time.sleep(down_s)
     server.start()
     if server.url != url:
         raise RuntimeError(f"{server.name} came back at another address")

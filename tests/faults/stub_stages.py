@@ -20,6 +20,7 @@ from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
+from pipeline.stages.fetch import fetch
 from pipeline.stages.preprocess import PreprocessTools
 from schemas.identifiers import public_id
 from schemas.report import Report
@@ -69,12 +70,18 @@ def _body(case: Claimed, pool: Pool, body_s: float = 0.0) -> None:
 
 
 class StubIntake(IntakeWork):
-    """Intake whose image is its key; what it writes, and how, is the product's."""
+    """Intake whose image is its key, or what a source gives for it; what it writes, and how, is the product's."""
 
     def do(self, case: Claimed, clock: StageClock) -> Prepared:
-        """Digest the key."""
+        """Digest the image."""
         clock.enter(flow.FETCH.name)
         digest = digest_of(case.input.instances[0].key)
+        if case.input.source != "uploads":
+            services = self._runtime.services
+            (fetched,) = fetch(
+                case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources, limit_s=flow.FETCH.limit_s
+            )
+            digest = fetched.digest
         clock.enter(flow.PREPROCESS.name)
         _body(case, Pool.INTAKE)
         model = next(iter(self._runtime.services.cards))

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 
-from celery import Celery
-
 from pipeline.flow import Pool
 from pipeline.observability import metrics
 from pipeline.persistence.ledger.admission import Accepted, KeyReused, NewCase, accept_cases
 from pipeline.persistence.ledger.claims import Rung
 from pipeline.persistence.ledger.engine import Ledger
-from workers.doorbell import ring
+from workers.doorbell import Publisher, ring
 
 
-def admit(ledger: Ledger, app: Celery, asked: Sequence[NewCase]) -> list[Accepted | KeyReused]:
+def admit(ledger: Ledger, app: Publisher, asked: Sequence[NewCase]) -> list[Accepted | KeyReused]:
     """Commit cases together and ring for those that are new.
 
     Raises

@@ -17,6 +17,7 @@ from pipeline.observability.log import logger
 from pipeline.persistence.ledger.cases import Reader, read_answered_cases
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.outcomes import ANSWER_CHANNEL
+from pipeline.persistence.ledger.wire import BoundedConnection
 
 RECONNECT_S = 1.0
 LISTEN_S = 5.0
@@ -93,17 +94,19 @@ class AnswerBell:
                 threading.Event().wait(RECONNECT_S)
 
     def _listen_once(self) -> None:
-        connection = psycopg2.connect(self._url, connect_timeout=3, application_name="secondread answers", keepalives_idle=5)
+        connection = psycopg2.connect(self._url, connection_factory=BoundedConnection, application_name="secondread answers")
         try:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 cursor.execute(f"LISTEN {ANSWER_CHANNEL}")
             self._post(self._wake_all)
             while self._is_open.is_set():
-                if select([connection], [], [], LISTEN_S)[0]:
-                    connection.poll()
-                    self._bring({UUID(notice.payload) for notice in connection.notifies})
-                    connection.notifies.clear()
+                if not select([connection], [], [], LISTEN_S)[0]:
+                    # Nothing to hear, or nothing that reaches us any more: a question tells.
+                    _ask(connection)
+                connection.poll()
+                self._bring({UUID(notice.payload) for notice in connection.notifies})
+                connection.notifies.clear()
         finally:
             connection.close()
 
@@ -133,3 +136,8 @@ class AnswerBell:
         for group in self._waiters.values():
             for waiter in group:
                 waiter.ring(None)
+
+
+def _ask(connection: BoundedConnection) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")

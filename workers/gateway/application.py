@@ -21,12 +21,15 @@ from workers.gateway.door import Door
 from workers.gateway.keys import KeyRing
 from workers.gateway.operations import make_operations
 from workers.group_commit import GroupCommit
+from workers.messenger import Messenger
 from workers.pool_process import say_ready
 from workers.settings import Settings
 from workers.version import PRODUCT_VERSION
 from workers.wiring import Services, open_services, secret_of
 
 DRAIN_S = 5
+REDIS_TIMEOUT_S = 0.5
+"""A client waits here: of Redis the door only asks to take a case out of line, which can be left undone."""
 DESCRIPTION = """Submit DICOM images, get a second reading within the deadline.
 
 Every refusal is `application/problem+json` with a `code` of a closed list. All times are RFC 3339 in UTC."""
@@ -35,12 +38,14 @@ Every refusal is `application/problem+json` with a `code` of a closed list. All 
 def make_gateway(services: Services) -> FastAPI:
     """Build the HTTP door."""
     bell = AnswerBell(secret_of(services.settings, "database_url"), services.ledger)
+    publisher = Messenger(make_app(services.settings))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         bell.start(asyncio.get_running_loop())
         yield
         bell.close()
+        publisher.close()
 
     app = FastAPI(
         title="secondread",
@@ -51,7 +56,6 @@ def make_gateway(services: Services) -> FastAPI:
         redoc_url=None,
         responses={"default": {"description": "A problem", "content": {"application/problem+json": {}}}},
     )
-    publisher = make_app(services.settings)
     admissions = GroupCommit(partial(admit, services.ledger, publisher), most=MOST_CASES)
     app.state.door = Door(services, publisher, KeyRing(services.ledger), bell, admissions)
     app.include_router(cases.router)
@@ -113,5 +117,8 @@ def main() -> None:
     """Run the gateway: `python -m workers.gateway`."""
     settings = Settings()
     configure_logs(level=settings.log_level, style=settings.log_format, process="gateway")
-    with open_services(settings, role="gateway", connections=10) as services, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        open_services(settings, role="gateway", connections=10, redis_timeout_s=REDIS_TIMEOUT_S) as services,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         runner.run(serve(services))

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from celery import Celery
 from fastapi import Request
 
 from pipeline.persistence.ledger.admission import Accepted, NewCase
+from workers.doorbell import Publisher
 from workers.gateway.answers import AnswerBell
 from workers.gateway.keys import KeyRing
 from workers.group_commit import GroupCommit
@@ -17,7 +17,7 @@ class Door:
     """One gateway process."""
 
     services: Services
-    app: Celery
+    app: Publisher
     keys: KeyRing
     bell: AnswerBell
     admissions: GroupCommit[NewCase, Accepted]

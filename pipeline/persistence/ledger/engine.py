@@ -20,6 +20,7 @@ from sqlalchemy.engine import Row
 from sqlalchemy.sql.elements import TextClause
 
 from pipeline.errors import LedgerUnavailable
+from pipeline.persistence.ledger.wire import BoundedConnection, ask_idle_connections
 
 CONNECT_TIMEOUT_S = 3
 STATEMENT_TIMEOUT_MS = 5_000
@@ -43,7 +44,7 @@ def open_ledger(url: str, *, connections: int = 5, application: str = "secondrea
 
     def engine(synchronous_commit: str) -> Engine:
         options = f"-c synchronous_commit={synchronous_commit} -c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
-        return create_engine(
+        made = create_engine(
             url,
             isolation_level="AUTOCOMMIT",
             pool_size=connections,
@@ -52,14 +53,19 @@ def open_ledger(url: str, *, connections: int = 5, application: str = "secondrea
             pool_use_lifo=True,
             # A role on the server side that idles inside a transaction would hold back vacuum.
             connect_args={
+                "connection_factory": BoundedConnection,
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": application,
                 "options": options,
-                "keepalives_idle": 5,
+                # A host that is gone is noticed within seven seconds by the kernel, idle or not; a silent one by `wire.py`.
+                "keepalives_idle": 3,
                 "keepalives_interval": 2,
                 "keepalives_count": 2,
+                "tcp_user_timeout": 7_000,
             },
         )
+        ask_idle_connections(made)
+        return made
 
     return Ledger(durable=engine("on"), relaxed=engine("off"))
 

@@ -9,6 +9,7 @@ from pipeline.errors import LedgerUnavailable
 from pipeline.observability import metrics
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.engine import Ledger, ledger_errors
+from pipeline.persistence.ledger.wire import BoundedConnection
 
 SILENCE_S = 5.0
 """Unless told otherwise, a leader that has not asked for so long has lost its session: longer than any healthy round of a second."""
@@ -17,6 +18,10 @@ STATEMENT_TIMEOUT_MS = 1_000
 
 _TRY = "SELECT pg_try_advisory_lock(%(key)s)"
 _CONFIRM = "SELECT true"
+
+
+class _BrieflyBounded(BoundedConnection):
+    silence_limit_s = 3.0
 
 
 class Leadership:
@@ -42,6 +47,7 @@ class Leadership:
             isolation_level="AUTOCOMMIT",
             poolclass=NullPool,
             connect_args={
+                "connection_factory": _BrieflyBounded,
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": f"secondread leader {role}",
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c idle_session_timeout={silence_s * 1000:.0f}",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from pipeline.flow import FETCH
 from pipeline.inference.registry import ModelRegistry
 from pipeline.inference.runner import ModelOutput, ModelRunner
 from pipeline.persistence.uploads import ObjectPlace
@@ -84,9 +85,9 @@ class CrossedPlace(ObjectPlace):
         super().__init__(url)
         self._crossed = crossed
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, *, limit_s: float = FETCH.limit_s) -> bytes:
         """Give what was asked for under another key."""
-        return super().read(self._crossed.get(key, key))
+        return super().read(self._crossed.get(key, key), limit_s=limit_s)
 
 
 class SlippedRunner:

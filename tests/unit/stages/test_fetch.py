@@ -7,10 +7,12 @@ from uuid import UUID
 import pytest
 
 from pipeline.errors import IdentityMismatch, UploadMissing
-from pipeline.persistence.uploads import NamedSource, ObjectPlace, received_key
+from pipeline.persistence.sources import NamedSource
+from pipeline.persistence.uploads import ObjectPlace, received_key
 from pipeline.stages.fetch import fetch
 from schemas.work import CaseInput, ReceivedInstance
 
+LIMIT_S = 30.0
 OTHER = UUID("01970000-0000-7000-8000-000000000002")
 CONTENT, FOREIGN = b"a mammogram", b"another's mammogram"
 
@@ -31,7 +33,7 @@ def received(case_id: UUID, number: int, content: bytes = CONTENT) -> ReceivedIn
 def test_an_instance_that_was_sent_twice_is_fetched_once(uploads: ObjectPlace, case_id: UUID) -> None:
     case_input = CaseInput(instances=(received(case_id, 0), received(case_id, 1)))
 
-    (fetched,) = fetch(case_input, case_id=case_id, uploads=uploads, sources={})
+    (fetched,) = fetch(case_input, case_id=case_id, uploads=uploads, sources={}, limit_s=LIMIT_S)
 
     assert (fetched.data, fetched.digest) == (CONTENT, sha256(CONTENT).hexdigest())
 
@@ -41,7 +43,7 @@ def test_other_bytes_than_were_received_are_withheld(uploads: ObjectPlace, case_
     case_input = CaseInput(instances=(received(case_id, 0), received(case_id, 1)))
 
     with pytest.raises(IdentityMismatch) as refused:
-        fetch(case_input, case_id=case_id, uploads=uploads, sources={})
+        fetch(case_input, case_id=case_id, uploads=uploads, sources={}, limit_s=LIMIT_S)
 
     assert refused.value.facts["differs"] == "digest"
 
@@ -50,7 +52,7 @@ def test_an_upload_of_another_case_is_withheld_though_its_digest_is_right(upload
     case_input = CaseInput(instances=(received(OTHER, 0, FOREIGN),))
 
     with pytest.raises(IdentityMismatch) as refused:
-        fetch(case_input, case_id=case_id, uploads=uploads, sources={})
+        fetch(case_input, case_id=case_id, uploads=uploads, sources={}, limit_s=LIMIT_S)
 
     assert refused.value.facts["differs"] == "key"
 
@@ -61,7 +63,7 @@ def test_a_path_below_a_source_is_nobodys_but_the_sources(tmp_path: Path, upload
     (folder / "image.dcm").write_bytes(FOREIGN)
     case_input = CaseInput(source="pacs", instances=(ReceivedInstance(key="image.dcm"),))
 
-    (fetched,) = fetch(case_input, case_id=case_id, uploads=uploads, sources={"pacs": NamedSource(str(folder))})
+    (fetched,) = fetch(case_input, case_id=case_id, uploads=uploads, sources={"pacs": NamedSource(str(folder))}, limit_s=LIMIT_S)
 
     assert fetched.digest == sha256(FOREIGN).hexdigest()
 
@@ -70,4 +72,4 @@ def test_a_source_that_is_not_configured_has_nothing(uploads: ObjectPlace, case_
     case_input = CaseInput(source="elsewhere", instances=(ReceivedInstance(key="image.dcm"),))
 
     with pytest.raises(UploadMissing):
-        fetch(case_input, case_id=case_id, uploads=uploads, sources={})
+        fetch(case_input, case_id=case_id, uploads=uploads, sources={}, limit_s=LIMIT_S)

@@ -47,10 +47,11 @@ def test_every_wait_for_redis_has_an_end(settings: Settings, pool: Pool | None) 
     options = transport(settings, pool)
 
     assert (options["socket_timeout"], options["socket_connect_timeout"], options["socket_keepalive"]) == (
-        1 if pool is None else 5,
+        1 if pool is None else 2,
         1,
         True,
     )
+    assert options["health_check_interval"] == 2
     assert (options["max_retries"], options["interval_start"], options["interval_max"]) == (1, 0, 0.1)
 
 

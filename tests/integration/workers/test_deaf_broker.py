@@ -1,0 +1,139 @@
+"""A worker whose connections to Valkey go deaf, are cut, or lead nowhere for a while consumes again by itself."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from kombu.exceptions import OperationalError
+from pydantic import SecretStr
+
+from pipeline.flow import Pool
+from pipeline.persistence.waiting_line import open_redis
+from tests.faults.proxy import Fault, FaultProxy, proxy_for
+from tests.faults.wires import through
+from workers.app import make_app
+from workers.inference import listen
+from workers.settings import Settings
+from workers.transport import KNOCK_EVERY_S
+
+QUIET = ("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+pytestmark = [pytest.mark.services, *(pytest.mark.filterwarnings(each) for each in QUIET)]
+
+NOTICED_S = 30.0
+"""Three times what is promised, for a slow machine. With the usual health check of 25 s it takes 50."""
+AWAY_S = 3.0
+
+
+@pytest.fixture
+def proxy(clean_redis: str) -> Iterator[FaultProxy]:
+    with proxy_for(urlsplit(clean_redis).port or 0) as proxy:
+        yield proxy
+
+
+@contextmanager
+def consuming(redis_url: str) -> Iterator[threading.Semaphore]:
+    """A worker that counts the tasks that it has done."""
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        done.release()
+
+    app = make_app(Settings(redis_url=SecretStr(redis_url)), Pool.REPORTING)
+    app.task(name="reporting.postprocess")(work)
+    with start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, queues=["reporting"]):
+        yield done
+
+
+def deaf(proxy: FaultProxy) -> None:
+    proxy.behave(Fault.SWALLOW)
+    proxy.behave()
+
+
+def away(proxy: FaultProxy) -> None:
+    """Nothing gets through for a while, and new connections are taken all the same."""
+    proxy.behave(Fault.SWALLOW)
+    threading.Event().wait(AWAY_S)
+    proxy.behave()
+
+
+@pytest.mark.parametrize("strike", [deaf, away, FaultProxy.cut_all])
+def test_tasks_that_are_sent_afterwards_are_done(
+    app: Celery, clean_redis: str, proxy: FaultProxy, strike: Callable[[FaultProxy], Any]
+) -> None:
+    with consuming(through(clean_redis, proxy)) as done:
+        assert done_soon(app, done)
+
+        strike(proxy)
+
+        assert done_soon(app, done)
+
+
+def done_soon(app: Celery, done: threading.Semaphore) -> bool:
+    """Send a task each second until one is done: what Valkey gives to a connection that went deaf is gone, until the sweeper rings."""
+    until = time.monotonic() + NOTICED_S
+    while time.monotonic() < until:
+        app.send_task("reporting.postprocess", queue="reporting")
+        if done.acquire(timeout=1.0):
+            return True
+    return False
+
+
+def test_a_broker_that_is_away_is_looked_for_at_an_even_pace(unreachable: Celery) -> None:
+    pauses: list[float] = []
+
+    with pytest.raises(OperationalError):
+        unreachable.connection_for_read().ensure_connection(lambda _error, pause_s: pauses.append(pause_s), max_retries=3)
+
+    assert pauses == [KNOCK_EVERY_S] * 3
+
+
+class Former:
+    """What the listener needs of one: whose lines it hears, and somebody to wake."""
+
+    def __init__(self, channel: str) -> None:
+        self.is_draining = False
+        self.lines = [self]
+        self.line, self.channel = self, channel
+        self.heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def wake(self, _model: object = None, joined: int = 0) -> None:
+        if joined:
+            self.heard.put(joined)
+
+
+def heard_soon(former: Former, client: "redis.Redis") -> bool:
+    until = time.monotonic() + NOTICED_S
+    while time.monotonic() < until:
+        client.publish(former.channel, 3)
+        try:
+            return former.heard.get(timeout=0.5) == 3
+        except queue.Empty:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("strike", [deaf, FaultProxy.cut_all])
+def test_a_former_hears_of_its_line_again(
+    client: "redis.Redis", clean_redis: str, proxy: FaultProxy, strike: Callable[[FaultProxy], Any]
+) -> None:
+    former = Former("secondread:line:{m}:joined")
+    with open_redis(through(clean_redis, proxy)) as subscriber:
+        thread = threading.Thread(target=listen, args=(former, subscriber), daemon=True)
+        thread.start()
+        assert heard_soon(former, client)
+
+        strike(proxy)
+
+        while not former.heard.empty():
+            former.heard.get()
+        assert heard_soon(former, client)
+        former.is_draining = True
+        thread.join(NOTICED_S)
