@@ -4,7 +4,6 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +15,6 @@ from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.errors import RejectedInput, Unavailable
 from pipeline.flow import INFER, Pool
 from pipeline.inference.registry import ModelRegistry
@@ -64,6 +62,8 @@ class Former:
         self._runtime, self._registry, self._on_death = runtime, registry, on_death
         self._device = settings.device
         self._name = runtime.services.worker
+        # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
+        self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = [
             ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
@@ -100,9 +100,10 @@ class Former:
 
     def wake(self, model: ServedModel | None = None, joined: int = 0) -> None:
         """Say that something changed: cases joined a line, or a ring came."""
+        at = self._clock.unix_s() if model is not None else 0.0
         with self._awake:
             if model is not None:
-                model.arrivals.saw(joined, time.time())
+                model.arrivals.saw(joined, at)
             self._is_rung = True
             self._awake.notify()
 
@@ -126,7 +127,7 @@ class Former:
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
         try:
-            chosen = self._choose(time.time())
+            chosen = self._choose(self._clock.unix_s())
             if isinstance(chosen, Chosen):
                 self._fire(chosen)
                 return 0.0
@@ -162,7 +163,7 @@ class Former:
         return decision
 
     def _fire(self, chosen: Chosen) -> None:
-        model, now = chosen.model, time.time()
+        model, now = chosen.model, self._clock.unix_s()
         taken = model.line.take([case.case_id for case in chosen.waiting])
         try:
             cases = self._claim(model, chosen.waiting, taken)
@@ -191,7 +192,7 @@ class Former:
 
     def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
         model, fire = chosen.model, chosen.fire
-        firing = Firing(uuid7().hex, fire.reason, self._device, utc_now())
+        firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
         self._show_begun(firing.batch_id, chosen, cases)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
