@@ -6,6 +6,7 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,18 +21,21 @@ from pipeline.flow import INFER, Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, count_cases_of, hand_on
+from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, count_cases_of, give_back, hand_on
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
-from workers.isolation import apart, given_up_after
+from workers.isolation import apart, given_up_after, is_suspect
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
 BUSY_MARGIN_S = 0.05
 STUCK_FACTOR = 3.0
-"""A run that takes so many times its predicted time, and longer than its stage may, hangs."""
+"""A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
+LAST_WORDS_S = 2.0
+"""Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
+HUNG, BESIDE_A_HUNG_RUN = "model-stood-still", "worker-ended"
 
 
 @dataclass(slots=True)
@@ -170,8 +174,10 @@ class Former:
             if cases:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
                 with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
-                    for group in apart(cases):
-                        self._run(chosen, group, now)
+                    groups = apart(cases)
+                    for number, group in enumerate(groups):
+                        behind = [case for later in groups[number + 1 :] for case in later]
+                        self._run(chosen, group, now, give_up=partial(self._give_up, group, behind))
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None
@@ -190,7 +196,7 @@ class Former:
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
         return claimed
 
-    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
+    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float, *, give_up: Callable[[], None]) -> None:
         model, fire = chosen.model, chosen.fire
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
         self._show_begun(firing.batch_id, chosen, cases)
@@ -200,13 +206,32 @@ class Former:
         members = [BatchMember(case.case_id, case.attempt, _model_input(case)) for case in cases]
         image_count = sum(member.model_input.shape[0] for member in members)
         runner = self._registry.runner(model.reference)
-        with given_up_after(max(INFER.limit_s, STUCK_FACTOR * model.latency.seconds(image_count)), self._on_death):
+        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * model.latency.seconds(image_count))
+        with given_up_after(limit_s, give_up):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
         self._hand_on(cases, result, clocks)
         if not result.failed:
             model.latency.learn(image_count, result.forward_s)
         self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         self._observe(chosen, result, now)
+
+    def _give_up(self, hung: Sequence[Claimed], behind: Sequence[Claimed]) -> None:
+        """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
+        # However long the ledger takes to answer.
+        threading.Timer(LAST_WORDS_S, self._on_death).start()
+        was_alone = len(hung) == 1 and is_suspect(hung[0])
+        try:
+            self._return(hung, code=HUNG, is_proof=was_alone)
+            self._return(behind, code=BESIDE_A_HUNG_RUN, is_free=True)
+        except Unavailable as error:
+            logger().warning("not_put_back", code=error.code)
+        finally:
+            self._on_death()
+
+    def _return(self, cases: Sequence[Claimed], *, code: str, is_free: bool = False, is_proof: bool = False) -> None:
+        services = self._runtime.services
+        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, code, is_free=is_free, is_proof=is_proof)
+        give_back(services.ledger, [(case.case_id, case.attempt) for case in cases], why, worker=services.worker)
 
     def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
         services = self._runtime.services
