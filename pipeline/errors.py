@@ -63,6 +63,13 @@ class SourceUnavailable(Unavailable):
     title = "The place that holds the images did not answer"
 
 
+class SourceBusy(Unavailable):
+    """A source lets as many cases wait as may wait for it: this one is tried later, and no try is charged."""
+
+    code = "source-busy"
+    title = "The place that holds the images is busy with other cases"
+
+
 class TensorStoreFull(Unavailable):
     """The tensor store is at its limit: the intake stops pulling until cases leave."""
 
@@ -100,6 +107,13 @@ class OutOfTime(SecondreadError):
     code = "deadline-passed"
     title = "The deadline passed before the work was done"
     advice = "The case goes on in the compensation queue; wait for its callback."
+
+
+class SourceTimeout(OutOfTime):
+    """A source or the upload store did not give the images within the time that fetching has."""
+
+    code = "source-timeout"
+    title = "The place that holds the images did not give them in time"
 
 
 # What a worker does: drop its copy. Somebody else owns the case now.

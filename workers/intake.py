@@ -51,7 +51,7 @@ class IntakeWork:
         """Fetch and preprocess one case."""
         services = self._runtime.services
         clock.enter(flow.FETCH.name)
-        fetched = fetch(case.input, uploads=services.uploads, sources=services.sources)
+        fetched = fetch(case.input, uploads=services.uploads, sources=services.sources, limit_s=flow.FETCH.limit_s)
         clock.enter(flow.PREPROCESS.name)
         prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=services.clock.now())
         return Prepared(case, prepared, clock.finish())

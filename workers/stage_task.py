@@ -11,14 +11,14 @@ from celery import Celery
 from pydantic import ValidationError
 
 from pipeline.cases.states import POOL_STATES, CaseState
-from pipeline.deadline import utc_now
-from pipeline.errors import IdentityMismatch, RejectedInput, Superseded, TensorMissing, Unavailable
+from pipeline.deadline import Deadline, utc_now
+from pipeline.errors import IdentityMismatch, OutOfTime, RejectedInput, SourceBusy, Superseded, TensorMissing, Unavailable
 from pipeline.flow import Lane, Pool, stages_of
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
 from schemas.message import StageMessage
-from workers.endings import Ending, fail
+from workers.endings import Ending, fail, try_later
 from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
@@ -27,6 +27,8 @@ from workers.wiring import Services
 RETRY_DELAY_S = 0.5
 """First wait after a failure that is not the input's fault; doubles with every try."""
 RETRY_DELAY_MAX_S = 5.0
+BUSY_DELAY_S = 2.0
+"""Until a case asks again whose source was busy with others."""
 
 Done = TypeVar("Done")
 
@@ -151,6 +153,9 @@ class _StageRun(Generic[Done]):
             except Unavailable as error:
                 put_back(self._runtime, case, error)
                 self._count(case, clock, "unavailable", error.code)
+            except OutOfTime as error:
+                leave_for_later(self._runtime, case, error)
+                self._count(case, clock, "out-of-time", error.code)
             except (Exception, SystemExit) as error:  # the edge: Celery would exit on some of these
                 self._crashed(case, clock, error)
             return None
@@ -209,9 +214,30 @@ def put_back(runtime: PoolRuntime, case: Claimed, error: Unavailable) -> None:
     if isinstance(error, TensorMissing) and runtime.pool is not Pool.INTAKE:
         # Its tensors went with the host that held them: it is prepared once more.
         entered = CaseState.ACCEPTED
-    delay_s = min(RETRY_DELAY_MAX_S, RETRY_DELAY_S * 2 ** (case.tries - 1))
+    is_free = isinstance(error, SourceBusy)
+    delay_s = BUSY_DELAY_S if is_free else min(RETRY_DELAY_MAX_S, RETRY_DELAY_S * 2 ** (case.tries - 1))
     logger().warning("case_put_back", code=error.code, facts=error.facts, tries=case.tries, delay_s=delay_s)
-    why = Return(left=states.claimed, entered=entered, code=error.code, delay_s=delay_s)
+    _give_back(runtime, case, Return(states.claimed, entered, error.code, delay_s=delay_s, is_free=is_free))
+
+
+def leave_for_later(runtime: PoolRuntime, case: Claimed, error: OutOfTime) -> None:
+    """Let go of a claimed case whose stage has used up its time: it is not tried again before its deadline.
+
+    Back in its queue it is the guard's, who answers it and puts it off. A case that was put off before waits for its next try.
+    """
+    states = POOL_STATES[runtime.pool]
+    logger().warning("case_out_of_time", code=error.code, facts=error.facts, tries=case.tries)
+    if case.lane is not Lane.COMPENSATION:
+        delay_s = max(RETRY_DELAY_MAX_S, Deadline(case.deadline_at).remaining_s(utc_now()))
+        _give_back(runtime, case, Return(states.claimed, states.queued, error.code, delay_s=delay_s))
+        return
+    try:
+        try_later(runtime.services, case, states.claimed, reason=error.code)
+    except Unavailable as failed:
+        logger().warning("not_put_off", code=failed.code)
+
+
+def _give_back(runtime: PoolRuntime, case: Claimed, why: Return) -> None:
     try:
         give_back(runtime.services.ledger, [(case.case_id, case.attempt)], why, worker=runtime.services.worker)
     except Unavailable as failed:

@@ -14,7 +14,8 @@ from pipeline.callbacks.destination import Destination
 from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
 from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
-from pipeline.persistence.uploads import NamedSource, ObjectPlace
+from pipeline.persistence.sources import NamedSource
+from pipeline.persistence.uploads import ObjectPlace
 from pipeline.persistence.waiting_line import WaitingLine, open_redis
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from pipeline.tensors.store import TensorStore
@@ -109,7 +110,8 @@ def open_services(settings: Settings, *, role: str, connections: int = 5) -> Ite
             redis=client,
             tensors=SharedMemoryStore(tensor_dir(settings), capacity_bytes=settings.tensor_capacity_bytes),
             uploads=ObjectPlace(uploads_url(settings)),
-            sources={name: NamedSource(url) for name, url in settings.sources.items()},
+            # One source that stands still holds half of the intake at most.
+            sources={name: NamedSource(url, most_readers=max(1, settings.intake_threads // 2)) for name, url in settings.sources.items()},
             cards=find_cards(models_dir(settings)),
         )
     finally:

@@ -6,8 +6,9 @@ Names are ours: nothing that a sender wrote becomes part of a path.
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from io import FileIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,9 +16,13 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.errors import SourceUnavailable, UploadMissing
+from pipeline.flow import FETCH
+from pipeline.persistence.bounded_reads import BoundedReads, Files
 
 _OUR_KEY = re.compile(r"[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}")
-_NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+MOST_READERS = 8
+"""Most connections by which one process reads from an upload store over the network."""
+NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def received_key(case_id: UUID, number: int) -> str:
@@ -39,6 +44,7 @@ class ObjectPlace:
     def __init__(self, url: str, **options: Any) -> None:
         self._files, root = fsspec.core.url_to_fs(url, **options)
         self._root = root.rstrip("/")
+        self._reads = BoundedReads(partial(open_files, url, **options), most=MOST_READERS)
 
     def write(self, key: str, data: bytes) -> None:
         """Keep an object. It is on the disk, not only in its cache, when this returns.
@@ -72,8 +78,8 @@ class ObjectPlace:
         except OSError as error:
             raise SourceUnavailable("the object could not be written", kind=type(error).__name__) from error
 
-    def read(self, key: str) -> bytes:
-        """Read a whole object.
+    def read(self, key: str, *, limit_s: float = FETCH.limit_s) -> bytes:
+        """Read a whole object. A folder of this host is read at once; a place over the network has the time that is given.
 
         Raises
         ------
@@ -81,15 +87,18 @@ class ObjectPlace:
             There is no such object.
         SourceUnavailable
             The place did not answer.
+        SourceTimeout, SourceBusy
+            It did not answer in time, or lets too many others wait.
         """
         try:
             path = self._path(key)
-            data: bytes = Path(path).read_bytes() if isinstance(self._files, LocalFileSystem) else self._files.cat_file(path)
-        except _NOT_AN_OBJECT as error:
+            if isinstance(self._files, LocalFileSystem):
+                return Path(path).read_bytes()
+            return self._reads.read(path, limit_s=limit_s)
+        except NOT_AN_OBJECT as error:
             raise UploadMissing("no such object") from error
         except OSError as error:
             raise SourceUnavailable("the object could not be read", kind=type(error).__name__) from error
-        return data
 
     def find(self, key: str) -> bytes | None:
         """Read an object that may not be there."""
@@ -113,39 +122,10 @@ class ObjectPlace:
         return f"{self._root}/{key}"
 
 
-class NamedSource:
-    """A read-only place that the operator configured by name; clients name objects below it.
-
-    The client's path is joined below the root after it was checked: no parent steps, no scheme, no leading slash.
-    """
-
-    def __init__(self, url: str, **options: Any) -> None:
-        self._files, root = fsspec.core.url_to_fs(url, **options)
-        self._root = PurePosixPath(root)
-
-    def read(self, path: str) -> bytes:
-        """Read one object below the root.
-
-        Raises
-        ------
-        UploadMissing
-            There is no such object, or the path leaves the root.
-        SourceUnavailable
-            The source did not answer.
-        """
-        parts = PurePosixPath(path)
-        if parts.is_absolute() or ".." in parts.parts or ":" in path or "\\" in path or "\0" in path or not path:
-            raise UploadMissing("the path leaves the source")
-        full = self._root / parts
-        try:
-            if isinstance(self._files, LocalFileSystem) and not os.path.realpath(full).startswith(os.path.realpath(self._root) + os.sep):
-                raise UploadMissing("the path leaves the source")
-            data: bytes = self._files.cat_file(str(full))
-        except _NOT_AN_OBJECT as error:
-            raise UploadMissing("no such object in the source") from error
-        except OSError as error:
-            raise SourceUnavailable("the source did not answer", kind=type(error).__name__) from error
-        return data
+def open_files(url: str, **options: Any) -> Files:
+    """A file system that the caller alone uses: fsspec would hand out one for all, and few bear two threads at once."""
+    files: Files = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)[0]
+    return files
 
 
 def _passing_name(path: str) -> str:

@@ -61,8 +61,8 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
 
 
-def write(rows: Sequence[Row], *, command: str, cores: int) -> None:
-    """Write the same to build/faults.json and docs/faults.md."""
+def write(rows: Sequence[Row], *, command: str, cores: int, says: Sequence[str] = ()) -> None:
+    """Write the same to build/faults.json and docs/faults.md; `says` are rows' own sentences."""
     at, commit = datetime.now(UTC), _commit()
     facts = {"at": at.isoformat(), "commit": commit, "command": command, "rows": [_as_json(row) for row in rows]}
     (ROOT / "build").mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def write(rows: Sequence[Row], *, command: str, cores: int) -> None:
     )
     page += f"| {' | '.join(HEADINGS)} |\n|---|{'---:|' * (len(HEADINGS) - 1)}\n"
     page += "".join(f"| {' | '.join(cells(row))} |\n" for row in rows)
-    (ROOT / "docs" / "faults.md").write_text(page + _EXPLANATION, encoding="utf-8")
+    (ROOT / "docs" / "faults.md").write_text(page + _EXPLANATION + "".join(f"- {each}\n" for each in says), encoding="utf-8")
 
 
 def _as_json(row: Row) -> dict[str, Any]:

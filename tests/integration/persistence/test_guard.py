@@ -76,6 +76,18 @@ def test_whatever_is_open_two_seconds_before_its_deadline_is_owed_an_answer(
     assert found == ({queued: True, claimed: False} if is_owed else {})
 
 
+@pytest.mark.parametrize(("due_in_s", "is_owed"), [(12.0, False), (14.0, True), (20.0, True)])
+def test_who_is_not_tried_again_before_the_answer_is_due_is_owed_it_now(
+    ledger: Ledger, cases: Cases, due_in_s: float, is_owed: bool
+) -> None:
+    case_id = cases.queued(Pool.INTAKE)
+    move(ledger, case_id, left_s=15)
+    statement = text("UPDATE cases SET due_at = clock_timestamp() + make_interval(secs => :due_in_s) WHERE id = :id")
+    run(ledger.relaxed, statement, id=case_id, due_in_s=due_in_s)
+
+    assert [(case.case_id, case.is_due, case.is_put_off) for case in owed(ledger)] == [(case_id, True, True)] * is_owed
+
+
 def test_a_short_deadline_keeps_a_fifth_of_its_time_in_reserve(ledger: Ledger, cases: Cases) -> None:
     case_id = cases.accepted()
     statement = text("""

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
 from migrations.run import migrate
-from pipeline.errors import IdentityMismatch, LedgerUnavailable, RejectedInput, TensorMissing
+from pipeline.errors import IdentityMismatch, LedgerUnavailable, RejectedInput, SourceBusy, SourceTimeout, TensorMissing
 from pipeline.flow import Pool
 from pipeline.persistence.ledger.claims import Claimed, Rung, claim_cases
 from pipeline.persistence.ledger.outcomes import Answer, Completion
@@ -244,3 +244,37 @@ def test_what_belongs_to_another_case_is_withheld_and_counted(runtime: PoolRunti
     assert REGISTRY.get_sample_value("secondread_identity_mismatch_total", hop) == before + 1
     assert cases.rows()[rungs[1].case_id].failure["code"] == "identity-mismatch"
     assert [cases.said(rung.case_id)[0] for rung in rungs] == [1, 0, 1]
+
+
+def test_a_case_whose_stage_used_up_its_time_is_not_tried_again_before_its_deadline(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs = cases.waiting(Pool.REPORTING, 2)
+    late, well = (rung.case_id for rung in rungs)
+    before = ended("out-of-time")
+
+    run_group(runtime, rungs, Spoiled(runtime, {late: raising(SourceTimeout())}))
+
+    row = cases.rows()[late]
+    assert (row.state, row.claimed_by, row.tries) == ("awaiting_report", None, 1)
+    # Workers' clocks and the database's differ by little.
+    assert abs((row.due_at - row.deadline_at).total_seconds()) < 5
+    assert cases.said(well) == (1, 1, 1)
+    assert ended("out-of-time") == before + 1
+
+
+def test_a_put_off_case_that_is_late_again_waits_for_its_next_try(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs = cases.waiting(Pool.REPORTING, 1)
+    cases.to_compensation()
+
+    run_group(runtime, rungs, Spoiled(runtime, {rungs[0].case_id: raising(SourceTimeout())}))
+
+    row = cases.rows()[rungs[0].case_id]
+    assert (row.state, row.deferred_because, row.claimed_by) == ("deferred", "source-timeout", None)
+
+
+def test_a_case_whose_source_is_busy_with_others_is_charged_no_try(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs = cases.waiting(Pool.REPORTING, 1)
+
+    run_group(runtime, rungs, Spoiled(runtime, {rungs[0].case_id: raising(SourceBusy())}))
+
+    row = cases.rows()[rungs[0].case_id]
+    assert (row.state, row.tries, row.is_delayed) == ("awaiting_report", 0, True)

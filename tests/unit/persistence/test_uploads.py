@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import SourceUnavailable, UploadMissing
-from pipeline.persistence.uploads import NamedSource, ObjectPlace
+from pipeline.persistence.sources import NamedSource
+from pipeline.persistence.uploads import ObjectPlace
 
 CASE, OTHER = UUID(int=1), UUID(int=2)
 KEY = f"{CASE.hex}/0000.dcm"
