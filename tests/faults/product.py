@@ -115,7 +115,9 @@ def judge_product(promised: Sequence[UUID], seen: Seen, *, unanswered: int, most
         results[result.case_id].append(result)
     events: defaultdict[UUID, list[EventRow]] = defaultdict(list)
     for event in seen.events:
-        events[event.case_id].append(event)
+        # An answer by the clock without a move is an event that enters the state it leaves.
+        if event.left != event.entered:
+            events[event.case_id].append(event)
     rows = {row.case_id: row for row in seen.cases}
     again = reexecuted(seen.events)
     open_cases = {row.case_id for row in seen.cases if row.state not in TERMINAL and row.result_version == 0}

@@ -1,10 +1,11 @@
 """When throughput is back, on series of endings made by hand; and what is lost where a case was put off."""
 
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
 
-from tests.faults.checker import CaseRow, Seen
+from tests.faults.checker import CaseRow, EventRow, ResultRow, Seen
 from tests.faults.product import judge_product
 from tests.faults.recovery import WINDOW_S, back_after_s
 
@@ -44,6 +45,19 @@ def test_a_fault_that_lasts_is_counted_from_its_end() -> None:
 
     assert recovered_s is not None
     assert recovered_s <= WINDOW_S + 0.2
+
+
+def test_an_answer_by_the_clock_without_a_move_breaks_no_edge_and_a_wrong_edge_does() -> None:
+    way = (None, "accepted", "accepted", "deferred")
+    events = [EventRow(CASE, number, left, entered, 100.0) for number, (left, entered) in enumerate(pairwise(way), start=1) if entered]
+    row, answer = CaseRow(CASE, "deferred", 1, accepted_at=100.0, ended_at=None), ResultRow(CASE, 1, "preliminary", None)
+
+    def broken(*of_case: EventRow) -> list[str]:
+        verdict = judge_product([CASE], Seen([row], [answer], of_case), unanswered=0, most_reexecuted=0)
+        return [violation.invariant for violation in verdict.violations]
+
+    assert broken(*events) == []
+    assert broken(events[0], events[1]) == ["I6"]
 
 
 def test_a_case_that_was_answered_and_put_off_is_not_lost_and_one_without_an_answer_is() -> None:
