@@ -1,6 +1,7 @@
 """Fixtures of every test: where the corpus lies, and a clock that stands still."""
 
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,24 +21,28 @@ def noon() -> datetime:
     return datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
 
+NEEDED = {
+    "corpus": (DESIGN_DATA.is_dir(), f"the folder {DESIGN_DATA.name} is not beside this checkout"),
+    "faketime": (find_spec("libfaketime") is not None, "libfaketime, which sets the clocks of processes, is not installed"),
+}
+"""What the tests of a marker need: whether it is there, and what is said where it is not."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the corpus tests where there is no corpus: deselected, counted and said, never quietly skipped."""
-    if DESIGN_DATA.is_dir():
-        return
-    left_out = [item for item in items if item.get_closest_marker("corpus")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-        config.stash[LEFT_OUT] = len(left_out)
+    """Leave out the tests whose need is not met: deselected, counted and said, never quietly skipped."""
+    config.stash[LEFT_OUT] = {}
+    for marker, (is_there, _) in NEEDED.items():
+        left_out = [] if is_there else [item for item in items if item.get_closest_marker(marker)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
+            config.stash[LEFT_OUT][marker] = len(left_out)
 
 
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say in a sentence what did not run."""
-    count = config.stash.get(LEFT_OUT, 0)
-    if count:
-        terminalreporter.write_line(
-            f"Left out: {count} corpus tests, because the folder {DESIGN_DATA.name} is not beside this checkout.", yellow=True
-        )
+    for marker, count in config.stash.get(LEFT_OUT, {}).items():
+        terminalreporter.write_line(f"Left out: {count} {marker} tests, because {NEEDED[marker][1]}.", yellow=True)

@@ -7,7 +7,6 @@ from celery import Celery
 
 from pipeline import flow
 from pipeline.callbacks.client import WebhookClient
-from pipeline.deadline import utc_now
 from pipeline.errors import LedgerUnavailable
 from pipeline.flow import Pool
 from pipeline.observability import metrics
@@ -40,7 +39,7 @@ def deliver_one(runtime: PoolRuntime, client: WebhookClient, delivery_id: UUID) 
     if delivery is None:
         return
     with about_case(delivery.case_id, stage=flow.DELIVER.name, delivery_id=delivery_id.hex, endpoint_id=delivery.endpoint.id.hex):
-        record = deliver(delivery, client=client, clock=utc_now, jitter=random.random)
+        record = deliver(delivery, client=client, clock=runtime.services.clock.now, jitter=random.random)
         metrics.CALLBACK_ATTEMPTS.labels(record.outcome).inc()
         record_delivery(ledger, delivery_id, delivery.attempt, record)
         if record.outcome in OUTCOMES_THAT_DISABLE:
@@ -52,7 +51,7 @@ def main() -> None:
     """Run the pool: `python -m workers.delivery`."""
     settings = Settings()
     with pool_runtime(Pool.DELIVERY, settings, connections=4) as runtime:
-        register(runtime.app, runtime, WebhookClient(webhook_policy(settings)))
+        register(runtime.app, runtime, WebhookClient(webhook_policy(settings), now=runtime.services.clock.now))
         serve(runtime, threads=settings.delivery_threads)
 
 

@@ -1,7 +1,6 @@
 """Ringing a pool: one small JSON message after the commit that it speaks of; and a case's place in the waiting line."""
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -52,13 +51,13 @@ def _ring_group(app: Publisher, pool: Pool, group: Sequence[Rung]) -> None:
     _publish(app, pool, message.model_dump(mode="json"), task_id=task_id, priority=PRIORITY[group[0].lane])
 
 
-def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int) -> Waiting:
-    """Where a prepared case stands in its waiting line, whether intake or the sweeper brings it."""
+def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int, now_s: float) -> Waiting:
+    """Where a prepared case stands in its waiting line, whether intake or the sweeper brings it; `now_s` is the ledger's clock."""
     return Waiting(
         case_id=rung.case_id,
         virtual_deadline=virtual_deadline(rung.lane, accepted_at=accepted_at.timestamp()),
         deadline=rung.deadline_at.timestamp(),
-        ready_at=time.time(),
+        ready_at=now_s,
         image_count=image_count,
         lane=rung.lane.value,
         publish_no=rung.publish_no,

@@ -14,7 +14,6 @@ from pipeline.callbacks.event import CaseFacts, case_event_body
 from pipeline.cases.compensation import retry_delay_s
 from pipeline.cases.identity import handles_of
 from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.errors import IdentityMismatch, QueueUnavailable, RejectedInput, SecondreadError
 from pipeline.flow import REPORT, Lane
 from pipeline.observability import metrics
@@ -176,12 +175,12 @@ def callback_for(services: Services, endpoint_id: UUID | None, event_type: CaseE
     """The event that a case's endpoint is owed; None where the client named no endpoint."""
     if endpoint_id is None:
         return None
-    body = case_event_body(event_type, facts, at=utc_now(), public_url=public_url(services.settings))
+    body = case_event_body(event_type, facts, at=services.clock.now(), public_url=public_url(services.settings))
     return Callback(event_id=UUID(bytes=uuid7().bytes), endpoint_id=endpoint_id, event_type=event_type, body=body.decode())
 
 
 def _after(app: Celery, services: Services, case: Claimed, callback: Callback | None, *, outcome: str) -> None:
-    now = utc_now()
+    now = services.clock.now()
     metrics.CASE_SECONDS.labels(case.lane.value, outcome).observe((now - case.accepted_at).total_seconds())
     if now > case.deadline_at:
         metrics.CASES_LATE.labels(case.lane.value).inc()

@@ -4,9 +4,9 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 from uuid6 import uuid7
@@ -15,24 +15,26 @@ from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.errors import IdentityMismatch, RejectedInput, Unavailable
 from pipeline.flow import INFER, Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, count_cases_of, hand_on
+from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, count_cases_of, give_back, hand_on
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
-from workers.isolation import apart, given_up_after
+from workers.isolation import apart, given_up_after, is_suspect
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
 BUSY_MARGIN_S = 0.05
 STUCK_FACTOR = 3.0
-"""A run that takes so many times its predicted time, and longer than its stage may, hangs."""
+"""A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
+LAST_WORDS_S = 2.0
+"""Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
+HUNG, BESIDE_A_HUNG_RUN = "model-stood-still", "worker-ended"
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Former:
         self._runtime, self._registry, self._on_death = runtime, registry, on_death
         self._device = settings.device
         self._name = runtime.services.worker
+        # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
+        self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = [
             ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
@@ -99,9 +103,10 @@ class Former:
 
     def wake(self, model: ServedModel | None = None, joined: int = 0) -> None:
         """Say that something changed: cases joined a line, or a ring came."""
+        at = self._clock.unix_s() if model is not None else 0.0
         with self._awake:
             if model is not None:
-                model.arrivals.saw(joined, time.time())
+                model.arrivals.saw(joined, at)
             self._is_rung = True
             self._awake.notify()
 
@@ -125,7 +130,7 @@ class Former:
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
         try:
-            chosen = self._choose(time.time())
+            chosen = self._choose(self._clock.unix_s())
             if isinstance(chosen, Chosen):
                 self._fire(chosen)
                 return 0.0
@@ -161,15 +166,17 @@ class Former:
         return decision
 
     def _fire(self, chosen: Chosen) -> None:
-        model, now = chosen.model, time.time()
+        model, now = chosen.model, self._clock.unix_s()
         taken = model.line.take([case.case_id for case in chosen.waiting])
         try:
             cases = self._claim(model, chosen.waiting, taken)
             if cases:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
                 with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
-                    for group in apart(cases):
-                        self._run(chosen, group, now)
+                    groups = apart(cases)
+                    for number, group in enumerate(groups):
+                        behind = [case for later in groups[number + 1 :] for case in later]
+                        self._run(chosen, group, now, give_up=partial(self._give_up, group, behind))
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None
@@ -188,9 +195,9 @@ class Former:
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
         return claimed
 
-    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
+    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float, *, give_up: Callable[[], None]) -> None:
         model, fire = chosen.model, chosen.fire
-        firing = Firing(uuid7().hex, fire.reason, self._device, utc_now())
+        firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
         self._show_begun(firing.batch_id, chosen, cases)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
@@ -198,13 +205,32 @@ class Former:
         members = [BatchMember(case.case_id, case.attempt, case.input, case.work) for case in cases]
         image_count = sum(member.image_count for member in members)
         runner = self._registry.runner(model.reference)
-        with given_up_after(max(INFER.limit_s, STUCK_FACTOR * model.latency.seconds(image_count)), self._on_death):
+        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * model.latency.seconds(image_count))
+        with given_up_after(limit_s, give_up):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
         self._hand_on(cases, result, clocks)
         if not result.failed:
             model.latency.learn(image_count, result.forward_s)
         self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         self._observe(chosen, result, now)
+
+    def _give_up(self, hung: Sequence[Claimed], behind: Sequence[Claimed]) -> None:
+        """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
+        # However long the ledger takes to answer.
+        threading.Timer(LAST_WORDS_S, self._on_death).start()
+        was_alone = len(hung) == 1 and is_suspect(hung[0])
+        try:
+            self._return(hung, code=HUNG, is_proof=was_alone)
+            self._return(behind, code=BESIDE_A_HUNG_RUN, is_free=True)
+        except Unavailable as error:
+            logger().warning("not_put_back", code=error.code)
+        finally:
+            self._on_death()
+
+    def _return(self, cases: Sequence[Claimed], *, code: str, is_free: bool = False, is_proof: bool = False) -> None:
+        services = self._runtime.services
+        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, code, is_free=is_free, is_proof=is_proof)
+        give_back(services.ledger, [(case.case_id, case.attempt) for case in cases], why, worker=services.worker)
 
     def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
         services = self._runtime.services

@@ -11,7 +11,6 @@ from types import FrameType
 from pipeline.callbacks.event import CaseFacts
 from pipeline.cases.compensation import Share
 from pipeline.cases.preliminary import OpenCase, preliminary_report
-from pipeline.deadline import utc_now
 from pipeline.errors import Unavailable
 from pipeline.flow import Lane, Pool
 from pipeline.observability import metrics
@@ -70,7 +69,7 @@ class Guard:
         metrics.GUARD_LAST_SUCCESS.set_to_current_time()
 
     def _answer(self, case: OwedCase) -> None:
-        now = utc_now()
+        now = self._services.clock.now()
         reason: PreliminaryReason = "deadline" if case.is_due else "inference-wait"
         report = None
         if case.result_version == 0:

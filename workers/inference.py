@@ -9,6 +9,7 @@ import redis
 from celery import Celery
 
 from pipeline import flow
+from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.inference.card import BadModelFolder
 from pipeline.inference.registry import ModelRegistry
@@ -41,7 +42,7 @@ def register(app: Celery, former: Former) -> None:
 
 
 def listen(former: Former, client: "redis.Redis") -> None:
-    """Wake the former whenever cases join a line; survives a Redis that comes and goes."""
+    """Wake the former whenever cases join a line; survives servers that come and go."""
     by_channel = {model.line.channel: model for model in former.lines}
     while not former.is_draining:
         try:
@@ -54,7 +55,7 @@ def listen(former: Former, client: "redis.Redis") -> None:
                         raise redis.ConnectionError("the subscription is deaf")
                     if message is not None:
                         former.wake(by_channel[message["channel"]], int(message["data"]))
-        except redis.RedisError as error:
+        except (redis.RedisError, Unavailable) as error:
             logger().warning("line_not_heard", kind=type(error).__name__)
             time.sleep(HEAR_AGAIN_S)
 

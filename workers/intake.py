@@ -10,7 +10,6 @@ from celery import Celery
 
 from pipeline import flow
 from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.dicom.decoder import Decoder
 from pipeline.dicom.instance import DecodeLimits
 from pipeline.errors import QueueUnavailable
@@ -54,7 +53,7 @@ class IntakeWork:
         clock.enter(flow.FETCH.name)
         fetched = fetch(case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources, limit_s=flow.FETCH.limit_s)
         clock.enter(flow.PREPROCESS.name)
-        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=utc_now())
+        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=services.clock.now())
         return Prepared(case, prepared, clock.finish())
 
     def write(self, done: Sequence[Prepared]) -> Written:
@@ -103,7 +102,10 @@ def _stand_in_line(services: Services, moved: Sequence[tuple[Prepared, Rung]]) -
     for each, rung in moved:
         by_model[each.prepared.model].append((each, rung))
     for model, of_model in by_model.items():
-        places = [place_in_line(rung, accepted_at=each.case.accepted_at, image_count=_image_count(each)) for each, rung in of_model]
+        places = [
+            place_in_line(rung, accepted_at=each.case.accepted_at, image_count=_image_count(each), now_s=services.clock.unix_s())
+            for each, rung in of_model
+        ]
         try:
             if services.line(model).join(places):
                 owed.append(of_model[0][1])

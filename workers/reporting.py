@@ -7,7 +7,6 @@ from celery import Celery
 
 from pipeline import flow
 from pipeline.cases.reading import Revision
-from pipeline.deadline import utc_now
 from pipeline.persistence.ledger.claims import Claimed
 from pipeline.persistence.uploads import picture_key
 from pipeline.stages.postprocess import postprocess
@@ -38,7 +37,7 @@ class ReportingWork:
         version = case.result_version + 1
         # What follows a preliminary answer is the first final one.
         kind: ResultKind = "final" if version == 1 or case.is_preliminary else "amended"
-        revision = Revision(version=version, kind=kind, product_version=PRODUCT_VERSION, at=utc_now())
+        revision = Revision(version=version, kind=kind, product_version=PRODUCT_VERSION, at=services.clock.now())
         written, pictures = report(reading, case_id=case.case_id, card=card, revision=revision)
         services.uploads.write_all({picture_key(case.case_id, case.attempt, name): data for name, data in pictures.items()})
         return Reported(case, written, clock.finish())

@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     """Where the model runs: `cpu`, `cuda:0`, ..."""
     inference_workers: PositiveInt = 1
     """Inference processes that `secondread up` starts; one a device."""
+    inference_limit_s: PositiveFloat = 5.0
+    """Longest that a batch may run, or three times its measured time where that is longer. Then the model hangs: the process ends
+    and is started again, and each of the batch's cases is read by itself."""
     torch_threads: PositiveInt = 1
     """Threads of one forward pass on a CPU. More than one helps only where cores are idle."""
 

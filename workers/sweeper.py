@@ -15,7 +15,6 @@ from uuid import uuid4
 from celery import Celery
 
 from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.errors import Quarantined, Superseded, Unavailable
 from pipeline.flow import Lane, Pool
 from pipeline.observability import metrics
@@ -153,7 +152,10 @@ class Sweeper:
         line = self._services.line(model)
         missing = set(line.missing([case.rung.case_id for case in cases]))
         lost = [case for case in cases if case.rung.case_id in missing]
-        was_empty = line.join(place_in_line(case.rung, accepted_at=case.accepted_at, image_count=case.image_count) for case in lost)
+        now_s = self._services.clock.unix_s()
+        was_empty = line.join(
+            place_in_line(case.rung, accepted_at=case.accepted_at, image_count=case.image_count, now_s=now_s) for case in lost
+        )
         self._ring(Pool.INFERENCE, [case.rung for case in lost[:was_empty]], "not-in-line")
         return len(lost)
 
@@ -212,7 +214,7 @@ class Sweeper:
         now = time.monotonic()
         if now - self._reclaimed_at >= RECLAIM_EVERY_S:
             self._reclaimed_at = now
-            metrics.TENSORS_RECLAIMED.inc(self._services.tensors.reclaim(now=utc_now()))
+            metrics.TENSORS_RECLAIMED.inc(self._services.tensors.reclaim(now=self._services.clock.now()))
             metrics.TENSOR_BYTES.set(self._services.tensors.used_bytes())
         if now - self._purged_at >= PURGE_EVERY_S:
             self._purged_at = now

@@ -12,6 +12,7 @@ import redis
 
 from pipeline.callbacks.destination import Destination
 from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
+from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
 from pipeline.persistence.sources import NamedSource
 from pipeline.persistence.uploads import ObjectPlace
@@ -29,6 +30,8 @@ class Services:
     worker: str
     """This process, as claims and Flower name it."""
     ledger: Ledger
+    clock: LedgerClock
+    """What every moment that another process compares is told by; the host's own clock may be wrong."""
     redis: "redis.Redis"
     tensors: TensorStore
     uploads: ObjectPlace
@@ -107,6 +110,7 @@ def open_services(settings: Settings, *, role: str, connections: int = 5, redis_
             settings=settings,
             worker=worker_name(role),
             ledger=ledger,
+            clock=LedgerClock(ledger),
             redis=client,
             tensors=SharedMemoryStore(tensor_dir(settings), capacity_bytes=settings.tensor_capacity_bytes),
             uploads=uploads,

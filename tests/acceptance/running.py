@@ -224,8 +224,8 @@ def _unless_gone(ask: Callable[[], psutil.Process | None]) -> psutil.Process | N
 
 
 @contextmanager
-def running_deployment(**settings: str) -> Iterator[Deployment]:
-    """Start `secondread up`, and end it as Ctrl-C does: it must end with 0."""
+def running_deployment(*, module: str = "workers.cli.main", **settings: str) -> Iterator[Deployment]:
+    """Start `secondread up` (or what a test has made of it), and end it as Ctrl-C does: it must end with 0."""
     # Where we are root the embedded servers are not: they must reach the folder.
     folder = Path(tempfile.mkdtemp(prefix="secondread-acceptance-"))
     folder.chmod(0o711)
@@ -240,7 +240,7 @@ def running_deployment(**settings: str) -> Iterator[Deployment]:
     try:
         with (folder / "up.log").open("wb") as output:
             process = psutil.Popen(
-                [sys.executable, "-m", "workers.cli.main", "up"],
+                [sys.executable, "-m", module, "up"],
                 env=bare_environment() | SETTINGS | places | settings,
                 cwd=Path(__file__).resolve().parents[2],
                 stdout=output,

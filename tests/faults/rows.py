@@ -8,9 +8,18 @@ from tests.faults.control import control
 from tests.faults.doorbells import emptied_valkey, frozen_worker, quiet_backlog, tripled_doorbells
 from tests.faults.kills import killed_postgres, killed_workers
 from tests.faults.outages import away_valkey, deaf_connections, dripping_source, frozen_valkey
+from tests.faults.recovery import frozen_inference, killed_inference
 from tests.faults.servers import Servers
 
 Story = Callable[[Servers, Tell], Row]
+PRODUCT_CASES = 400
+"""About what an open-loop load sends in its time: how many it is depends on the machine."""
+OF_THE_PRODUCT = "`secondread up` itself with its model, guard and supervisor, under a load whose arrivals do not wait for answers"
+B1_SAYS = (
+    f"**B1** is {OF_THE_PRODUCT}; recovered: from the kill to the end of the first 2 s in which as many cases end as 95 % of the"
+    " throughput before it. Unanswered: no answer of any kind a second after the deadline of 30 s."
+)
+B2_SAYS = f"**B2** is {OF_THE_PRODUCT}; recovered: as B1, from the moment at which the model is back."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,8 @@ def planned_rows(cases: int, kills: int) -> dict[str, Planned]:
         "A7": Planned(8, frozen_worker),
         "A8": Planned(fifth, lambda servers, tell: emptied_valkey(servers, tell, cases=fifth, times=3)),
         "A9": Planned(fifth, lambda servers, tell: quiet_backlog(servers, tell, cases=fifth)),
+        "B1": Planned(PRODUCT_CASES, killed_inference, says=B1_SAYS),
+        "B2": Planned(2 * PRODUCT_CASES, frozen_inference, is_long=True, says=B2_SAYS),
         "B3": Planned(
             0,
             away_valkey,

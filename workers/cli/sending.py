@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
@@ -86,4 +85,5 @@ def _send(client: Client, files: tuple[Path, ...], *, is_waiting: bool, wishes: 
 
 
 def _patience_s(case: CaseView) -> float:
-    return max(0.0, (case.deadline_at - datetime.now(UTC)).total_seconds()) + AFTER_DEADLINE_S
+    # Both moments are the door's: this machine's clock may tell another time.
+    return (case.deadline_at - case.accepted_at).total_seconds() + AFTER_DEADLINE_S

@@ -105,7 +105,9 @@ async def submit(
 def _take_in(door: Door, asked: Submission, endpoint_id: str | None, case_id: UUID) -> Accepted:
     submission = replace(asked, endpoint_id=_endpoint_of(door, asked.tenant_id, endpoint_id))
     with door.admissions.coming():
-        return receive(submission, case_id=case_id, uploads=door.services.uploads, accept=door.admissions.ask, now=utc_now())
+        return receive(
+            submission, case_id=case_id, uploads=door.services.uploads, accept=door.admissions.ask, now=door.services.clock.now()
+        )
 
 
 def _submission(door: Door, key: ApiKey, asked: ReadSubmission, idempotency_key: str, traceparent: str | None) -> Submission:

@@ -128,7 +128,9 @@ SELECT id, publish_no, attempt, lane, deadline_at FROM moved
 _GIVE_BACK = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
-           tries = CASE WHEN cases.attempt >= :most_attempts THEN :max_tries WHEN :is_free THEN tries - 1 ELSE tries END,
+           tries = CASE WHEN cases.attempt >= :most_attempts OR (:is_proof AND EXISTS (
+                       SELECT FROM case_events AS e WHERE e.case_id = cases.id AND e.left_state = :left AND e.code = :code))
+                   THEN :max_tries WHEN :is_free THEN tries - 1 ELSE tries END,
            publish_no = nextval('publish_no'), published_at = now(), due_at = now() + make_interval(secs => :delay_s)
     FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
     WHERE cases.id = held.id AND cases.attempt = held.attempt AND claimed_by = :worker AND state = :left
@@ -193,6 +195,8 @@ class Return:
     delay_s: float = 0.0
     is_free: bool = False
     """A drain or a suspect's company charges no try."""
+    is_proof: bool = False
+    """It went wrong with nobody beside: a case that was returned for the same cause before has no try left."""
 
 
 def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, worker: str) -> list[Rung]:
@@ -209,6 +213,7 @@ def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, 
         code=why.code,
         delay_s=why.delay_s,
         is_free=why.is_free,
+        is_proof=why.is_proof,
         most_attempts=MOST_ATTEMPTS,
         max_tries=MAX_TRIES,
     )

@@ -167,7 +167,8 @@ class House:
     def stand_in_line(self, rungs: Sequence[Rung]) -> None:
         """Put prepared cases into the model's line."""
         now = utc_now()
-        self.services.line(self.card.reference).join([place_in_line(rung, accepted_at=now, image_count=1) for rung in rungs])
+        places = [place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs]
+        self.services.line(self.card.reference).join(places)
 
     def put(self, values: Bytes, case: Claimed, *, generation: int | None = None) -> TensorHandle:
         """Park a tensor under a claim."""

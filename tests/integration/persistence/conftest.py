@@ -1,5 +1,6 @@
 """A migrated ledger, empty before each test, and factories for the cases in it."""
 
+import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -59,6 +60,16 @@ def ledger(session_ledger: Ledger) -> Ledger:
         for table in METADATA.tables.keys() - ONLY_ADDED:
             connection.exec_driver_sql(f"DELETE FROM {table}")
     return session_ledger
+
+
+@pytest.fixture
+def ledger_away() -> Iterator[Ledger]:
+    """A ledger whose address nobody listens on: bound, so that nobody can begin to."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        ledger = open_ledger(f"postgresql+psycopg2://secondread:x@127.0.0.1:{bound.getsockname()[1]}/secondread")
+        yield ledger
+        ledger.close()
 
 
 class Cases:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pipeline.cases.states import POOL_STATES, TERMINAL, CaseState, PoolStates
 from pipeline.flow import Pool
-from pipeline.persistence.ledger.claims import Rung
+from pipeline.persistence.ledger.claims import Return, Rung
 
 MAX_TRIES = 2
 MOST_ATTEMPTS = 4
@@ -41,6 +41,8 @@ class ModelCase:
     """Its doorbell was published long ago."""
     is_delayed: bool = False
     """Its doorbell was to be rung later than it was published."""
+    went_back: set[tuple[CaseState, str]] = field(default_factory=set)
+    """From where, and for what cause, it was returned to a queue."""
 
     @property
     def is_due(self) -> bool:
@@ -92,13 +94,15 @@ class Model:
             self.cases[held.case_id].tries = 0
         return {held.case_id for held in standing}
 
-    def give_back(self, group: Sequence[Held], entered: CaseState, worker: str, *, is_free: bool) -> set[UUID]:
-        """Return what stands and is this worker's; the last attempt of all costs the rest of the tries."""
+    def give_back(self, group: Sequence[Held], why: Return, worker: str) -> set[UUID]:
+        """Return what stands and is this worker's; the last attempt of all, and a proof that repeats itself, cost the rest of the tries."""
         standing = [held for held in group if self.stands(held) and self.cases[held.case_id].holder == worker]
         for held in standing:
             case = self.cases[held.case_id]
-            case.move(entered)
-            case.tries = MAX_TRIES if case.attempt >= MOST_ATTEMPTS else case.tries - is_free
+            is_spent = case.attempt >= MOST_ATTEMPTS or (why.is_proof and (why.left, why.code) in case.went_back)
+            case.move(why.entered)
+            case.tries = MAX_TRIES if is_spent else case.tries - why.is_free
+            case.went_back.add((why.left, why.code))
         return {held.case_id for held in standing}
 
     def complete(self, group: Sequence[Held], version: int) -> set[UUID]:

@@ -117,7 +117,7 @@ class LedgerWalk(RuleBasedStateMachine):
         worker = group[0].worker
         self.note_refusals(group)
         rungs = give_back(self.ledger, [(held.case_id, held.attempt) for held in group], why, worker=worker)
-        expected = self.model.give_back(group, why.entered, worker, is_free=why.is_free)
+        expected = self.model.give_back(group, why, worker)
         assert self.model.rung(rungs, is_delayed=why.delay_s > 0) == expected
 
     def hand_group_on(self, group: Sequence[Held], entered: CaseState) -> None:

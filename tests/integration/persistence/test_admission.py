@@ -1,8 +1,6 @@
 """How a case enters the ledger: one commit, once for each key, in one tenant."""
 
-import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -34,16 +32,6 @@ pytestmark = pytest.mark.services
 
 Cases = Any
 """The factory of `conftest.py`."""
-
-
-@pytest.fixture
-def ledger_away() -> Iterator[Ledger]:
-    """A ledger whose address nobody listens on: bound, so that nobody can begin to."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        ledger = open_ledger(f"postgresql+psycopg2://secondread:x@127.0.0.1:{bound.getsockname()[1]}/secondread")
-        yield ledger
-        ledger.close()
 
 
 def test_an_accepted_case_stands_with_everything_that_was_asked(ledger: Ledger, cases: Cases) -> None:

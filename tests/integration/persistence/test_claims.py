@@ -2,6 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -379,6 +380,28 @@ def test_each_case_is_given_back_under_its_own_attempt(ledger: Ledger, cases: Ca
 
     assert [rung.case_id for rung in returned] == [neighbour.case_id]
     assert cases.row(again.case_id).state == "fetching"
+
+
+def test_a_case_that_went_wrong_alone_as_it_did_in_company_has_no_try_left(ledger: Ledger, cases: Cases) -> None:
+    in_company = Return(CaseState.FETCHING, CaseState.ACCEPTED, "hung")
+    alone = replace(in_company, is_proof=True)
+    suspect, fellow = cases.claimed(), cases.claimed()
+
+    give_back(ledger, [(suspect.case_id, 1), (fellow.case_id, 1)], in_company, worker="w1")
+    claim(ledger, suspect.case_id, fellow.case_id, worker="w1")
+    give_back(ledger, [(suspect.case_id, 2)], alone, worker="w1")
+    give_back(ledger, [(fellow.case_id, 2)], replace(alone, code="another cause"), worker="w1")
+
+    assert (cases.row(suspect.case_id).tries, cases.row(fellow.case_id).tries) == (MAX_TRIES, 2)
+    assert claim(ledger, suspect.case_id) == []
+
+
+def test_the_first_time_that_a_case_goes_wrong_alone_proves_nothing(ledger: Ledger, cases: Cases) -> None:
+    case = cases.claimed()
+
+    give_back(ledger, [(case.case_id, 1)], Return(CaseState.FETCHING, CaseState.ACCEPTED, "hung", is_proof=True), worker="w1")
+
+    assert cases.row(case.case_id).tries == 1
 
 
 def test_another_worker_cannot_give_a_case_back(ledger: Ledger, cases: Cases) -> None:

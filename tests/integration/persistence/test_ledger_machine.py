@@ -130,11 +130,12 @@ class LedgerMachine(LedgerWalk):
         self.end(held.case_id, CaseState.FAILED, (held.attempt, left), partial(self.write_failure, owner))
 
     @precondition(lambda self: self.model.claims)
-    @rule(picks=PICKS, to_intake=st.booleans(), is_delayed=st.booleans(), is_free=st.booleans())
-    def give_back(self, picks: list[int], to_intake: bool, is_delayed: bool, is_free: bool) -> None:
+    @rule(picks=PICKS, to_intake=st.booleans(), is_delayed=st.booleans(), charge=st.sampled_from(["free", "try", "proof"]))
+    def give_back(self, picks: list[int], to_intake: bool, is_delayed: bool, charge: str) -> None:
         group = self.group(picks, set(POOL_STATES))
         states = POOL_STATES[group[0].pool]
-        why = Return(states.claimed, CaseState.ACCEPTED if to_intake else states.queued, "x", LONG_S if is_delayed else 0.0, is_free)
+        entered, delay_s = CaseState.ACCEPTED if to_intake else states.queued, LONG_S if is_delayed else 0.0
+        why = Return(states.claimed, entered, "x", delay_s, is_free=charge == "free", is_proof=charge == "proof")
         self.give_group_back(group, why)
 
     @precondition(lambda self: self.model.open_ids())

@@ -17,6 +17,7 @@ from pipeline.cases.states import CaseState
 from pipeline.flow import Pool
 from pipeline.inference.card import SHIPPED_MODELS, find_cards
 from pipeline.persistence.ledger.claims import HandOn, hand_on
+from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.ledger.sweep import RINGS_A_ROUND
@@ -44,6 +45,7 @@ def services(ledger: Ledger, clean_redis: str, tmp_path: Path) -> Iterator[Servi
         settings=Settings(redis_url=SecretStr(clean_redis), state_dir=tmp_path),
         worker="sweeper@test",
         ledger=ledger,
+        clock=LedgerClock(ledger),
         redis=client,
         tensors=MemoryStore(capacity_bytes=1),
         uploads=ObjectPlace(str(tmp_path)),

@@ -118,7 +118,8 @@ def in_line(services: Services, cases: StubCases, pixel: int) -> UUID:
     done = [HandOn(case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, {})]
     left, entered = CaseState.FETCHING, CaseState.AWAITING_INFERENCE
     (rung,) = hand_on(services.ledger, done, left=left, entered=entered, worker="way")
-    services.line(reference).join([place_in_line(rung, accepted_at=case.accepted_at, image_count=1)])
+    place = place_in_line(rung, accepted_at=case.accepted_at, image_count=1, now_s=services.clock.unix_s())
+    services.line(reference).join([place])
     return case_id
 
 
