@@ -7,7 +7,7 @@ TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-dev check format up bench faults corpus idle settings clean
+.PHONY: help demo test setup setup-dev check format up bench ledger faults corpus idle settings clean
 
 help: ## show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ corpus: $(VENV)/.dev ## submit every real and broken DICOM file of the corpus; p
 
 bench: $(VENV)/.dev ## images a second and CPU per image beside the bare loop; prints one table
 	@$(BIN)/python -m tests.load.bench
+
+ledger: $(VENV)/.dev ## what the ledger and its doorbells cost a case, with stages that do nothing; prints one table
+	@$(BIN)/python -m tests.load.ledger_cost
 
 faults: $(VENV)/.dev ## kill, freeze, empty and double what can be; prints one table of what became of the cases
 	@$(BIN)/python -m tests.faults

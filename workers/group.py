@@ -81,6 +81,7 @@ class Watch:
         self._groups: set[Group[object]] = set()
         self._changed = threading.Condition()
         self._is_open = True
+        self._is_idle = False
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     @contextmanager
@@ -88,7 +89,8 @@ class Watch:
         """Look after a group inside the block."""
         with self._changed:
             self._groups.add(group)  # type: ignore[arg-type]
-            if len(self._groups) == 1:
+            # One that looks already comes back by itself.
+            if self._is_idle:
                 self._changed.notify()
         try:
             yield
@@ -105,7 +107,9 @@ class Watch:
     def _look(self) -> None:
         while True:
             with self._changed:
+                self._is_idle = True
                 self._changed.wait_for(lambda: self._groups or not self._is_open)
+                self._is_idle = False
                 if not self._is_open:
                     return
                 self._changed.wait_for(lambda: not self._is_open, SLOW_S)

@@ -19,6 +19,7 @@ class LeaseKeeper:
         self._held: dict[UUID, int] = {}
         self._changed = threading.Condition()
         self._is_open = True
+        self._is_idle = False
         threading.Thread(target=self._keep, name="leases", daemon=True).start()
 
     @contextmanager
@@ -26,7 +27,9 @@ class LeaseKeeper:
         """Keep these claims alive inside the block."""
         with self._changed:
             self._held.update(claims)
-            self._changed.notify()
+            # Otherwise it sleeps until the next renewal is due, and to be woken would cost more than the claim's own bookkeeping.
+            if self._is_idle:
+                self._changed.notify()
         try:
             yield
         finally:
@@ -45,7 +48,9 @@ class LeaseKeeper:
         while True:
             with self._changed:
                 # Idle processes sleep here without a single wake-up.
+                self._is_idle = True
                 self._changed.wait_for(lambda: self._held or not self._is_open)
+                self._is_idle = False
                 if not self._is_open:
                     return
                 # Not woken by new claims: they are fresh, and each would cost a statement.

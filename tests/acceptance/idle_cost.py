@@ -17,6 +17,7 @@ from rich.table import Table
 from pipeline.dicom.phantom import phantom_instance
 from pipeline.imaging.phantom import phantom
 from tests.acceptance.running import Deployment, running_deployment
+from tests.switches import voluntary_switches
 
 MOST_CORES = 0.05
 SECONDS = 10.0
@@ -80,12 +81,7 @@ def _read(process: psutil.Process) -> _Reading:
     """Add up the threads: /proc/<pid>/schedstat speaks of the first alone, and `cpu_times` in hundredths of a second."""
     threads = list(Path(f"/proc/{process.pid}/task").iterdir())
     cpu_ns = sum(int((thread / "schedstat").read_text(encoding="ascii").split()[0]) for thread in threads)
-    return _Reading(cpu_ns / 1e9, sum(_voluntary_switches(thread / "status") for thread in threads))
-
-
-def _voluntary_switches(status: Path) -> int:
-    lines = status.read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return _Reading(cpu_ns / 1e9, sum(voluntary_switches(thread / "status") for thread in threads))
 
 
 def main() -> int:

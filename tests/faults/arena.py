@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TypeVar
 
 from tests.faults.checker import Seen, Verdict, check
 from tests.faults.history import read_history
@@ -21,6 +23,7 @@ STILL_S = 45.0
 """Without any progress for so long the run is over: what is open now is lost."""
 NO_SOURCES: Mapping[str, str] = {}
 
+Asked = TypeVar("Asked")
 Tell = Callable[[int, str], None]
 """Hears how many cases have their result, and what is going on."""
 
@@ -56,11 +59,21 @@ class Arena:
     strikes: list[float] = field(default_factory=list)
     _loads: list[BaseProcess] = field(default_factory=list)
 
+    @property
+    def history(self) -> Path:
+        """Where every load process notes what its client saw."""
+        return self.place.folder / "history.jsonl"
+
     def submit(self, load: Load | None = None) -> None:
         """Start the load process."""
-        arguments = (load or self.load, self.place.folder / "history.jsonl", self.place.folder / "stop")
-        log = self.place.folder / "load.log"
-        self._loads.append(spawn(submit_all, *arguments, environment=self.place.environment(), log=log))
+        self.start_load(submit_all, load or self.load)
+
+    def start_load(self, how: Callable[[Asked, Path, Path], None], asked: Asked) -> BaseProcess:
+        """Start a load process; it is told what is asked, where the history is and which file stops it."""
+        arguments = (asked, self.history, self.place.folder / "stop")
+        process = spawn(how, *arguments, environment=self.place.environment(), log=self.place.folder / "load.log")
+        self._loads.append(process)
+        return process
 
     def stop_submitting(self) -> None:
         """Let the load end before its count is full."""
@@ -97,7 +110,7 @@ class Arena:
     def judge(self, *, most_reexecuted: int | None = None) -> tuple[Verdict, Seen]:
         """Check everything."""
         seen = self.watcher.seen()
-        return check(read_history(self.place.folder / "history.jsonl"), seen, most_reexecuted=most_reexecuted), seen
+        return check(read_history(self.history), seen, most_reexecuted=most_reexecuted), seen
 
     def row(self, fault: str, what: str, verdict: Verdict, *, recovered_s: float | None, shortfalls: Sequence[str] = ()) -> Row:
         """Make the line of the table: an invariant that does not hold is a shortfall whatever else was asked."""

@@ -66,9 +66,9 @@ def submit_all(load: Load, history: Path, stop: Path) -> None:
             if _open_count(ledger) > load.most_open:
                 time.sleep(PAUSE_S)
                 continue
-            cases = [_new_case(load, lanes) for _ in range(min(load.together, load.cases - promised))]
+            cases = [new_case(load, lanes) for _ in range(min(load.together, load.cases - promised))]
             began_at = time.time()
-            outcome = _submit(ledger, publisher, cases)
+            outcome = submit_cases(ledger, publisher, cases)
             ended_at = time.time()
             sink.write(lines(Submit(case.id, case.input.instances[0].key, began_at, ended_at, outcome) for case in cases))
             if outcome == "ok":
@@ -79,7 +79,8 @@ def submit_all(load: Load, history: Path, stop: Path) -> None:
     publisher.close()
 
 
-def _submit(ledger: Ledger, publisher: Publisher, cases: list[NewCase]) -> Outcome:
+def submit_cases(ledger: Ledger, publisher: Publisher, cases: list[NewCase]) -> Outcome:
+    """Admit cases in one commit, as the door does, and say what their client was told."""
     try:
         admit(ledger, publisher, cases)
     except LedgerUnavailable as error:
@@ -96,7 +97,8 @@ def _open_count(ledger: Ledger) -> int:
         return 0
 
 
-def _new_case(load: Load, lanes: random.Random) -> NewCase:
+def new_case(load: Load, lanes: random.Random) -> NewCase:
+    """A case of one instance that nobody reads: its key stands for the image."""
     case_id, now = UUID(bytes=uuid7().bytes), utc_now()
     return NewCase(
         id=case_id,

@@ -17,6 +17,8 @@ from workers import guard, sweeper
 from workers.settings import TUNED_VARIABLES
 
 POOLS = (Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING)
+BESIDE = {"sweeper": sweeper.main, "guard": guard.main}
+"""The product's processes beside the flow."""
 READY_LIMIT_S = 60.0
 LOOK_EVERY_S = 0.01
 
@@ -48,13 +50,12 @@ def _die_with_parent() -> None:
 
 
 class WorkerGroup:
-    """The three pools of one worker machine, and the sweeper."""
+    """The three pools of one worker machine, and what is started beside them."""
 
     def __init__(self, place: Place, manner: Manner, *, name: str = "group") -> None:
         self._place, self._manner, self._name = place, manner, name
         self._pools: dict[str, BaseProcess] = {}
-        self._sweeper: BaseProcess | None = None
-        self._guard: BaseProcess | None = None
+        self._beside: dict[str, BaseProcess] = {}
         self.exits = 0
         """Processes that ended though nobody killed them, and were started again."""
 
@@ -63,8 +64,13 @@ class WorkerGroup:
         """Most cases that the group can have claimed at one moment: its concurrency."""
         return 16 + 2 * self._manner.threads * 8
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that were started, by name."""
+        return {name: process.pid for name, process in (self._pools | self._beside).items() if process.pid is not None}
+
     def log_of(self, name: str) -> Path:
-        """What a pool or the sweeper has logged."""
+        """What a pool, the sweeper or the guard has logged."""
         return self._place.folder / f"{self._name}-{name}.log"
 
     def start(self, *pools: Pool) -> None:
@@ -79,13 +85,11 @@ class WorkerGroup:
 
     def start_sweeper(self) -> None:
         """Start the product's sweeper."""
-        self._sweeper, ready = self._spawn("sweeper", sweeper.main)
-        await_ready(self._sweeper, ready)
+        self._start_beside("sweeper")
 
     def start_guard(self) -> None:
-        """Start the product's guard, which answers by the clock."""
-        self._guard, ready = self._spawn("guard", guard.main)
-        await_ready(self._guard, ready)
+        """Start the product's guard."""
+        self._start_beside("guard")
 
     def mend(self) -> None:
         """Start again what ended by itself, as the product's supervisor does."""
@@ -94,9 +98,10 @@ class WorkerGroup:
             if process is not None and process.exitcode is not None:
                 self.exits += 1
                 self._pools[pool.value], _ = self._spawn(pool.value, serve_pool, pool, self._manner)
-        if self._sweeper is not None and self._sweeper.exitcode is not None:
-            self.exits += 1
-            self._sweeper, _ = self._spawn("sweeper", sweeper.main)
+        for name, process in list(self._beside.items()):
+            if process.exitcode is not None:
+                self.exits += 1
+                self._beside[name], _ = self._spawn(name, BESIDE[name])
 
     def kill(self) -> None:
         """`kill -9` all pools at once."""
@@ -108,10 +113,7 @@ class WorkerGroup:
 
     def kill_sweeper(self) -> None:
         """`kill -9` the sweeper."""
-        if self._sweeper is not None:
-            self._sweeper.kill()
-            self._sweeper.join()
-            self._sweeper = None
+        self._kill_beside("sweeper")
 
     def signal(self, pool: Pool, number: signal.Signals) -> None:
         """Send a signal to one pool."""
@@ -120,10 +122,18 @@ class WorkerGroup:
     def close(self) -> None:
         """End everything."""
         self.kill()
-        self.kill_sweeper()
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.join()
+        for name in list(self._beside):
+            self._kill_beside(name)
+
+    def _start_beside(self, name: str) -> None:
+        self._beside[name], ready = self._spawn(name, BESIDE[name])
+        await_ready(self._beside[name], ready)
+
+    def _kill_beside(self, name: str) -> None:
+        process = self._beside.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.join()
 
     def _spawn(self, name: str, target: Callable[..., object], *arguments: Any) -> tuple[BaseProcess, Path]:
         return begin(self._place, f"{self._name}-{name}", target, *arguments)

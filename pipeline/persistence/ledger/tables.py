@@ -81,7 +81,7 @@ CASES = Table(
     Column("deferred_because", Text),
     Column("compensation_attempts", Integer, nullable=False, server_default=text("0")),
     Column("worklist_at", MOMENT),
-    # On nothing that changes while a case is open: its six updates stay on their page, and touch no index.
+    # On nothing that changes while a case is open: an update that finds room on its page touches no index, only the end must.
     Index("cases_open", "id", postgresql_where=text("ended_at IS NULL")),
     Index("cases_of_tenant", "tenant_id", "id"),
 )

@@ -1,6 +1,7 @@
 """Signs of life, as the ledger sees them: a trigger tells of every renewal, so that nothing is waited for in vain."""
 
 import select
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from sqlalchemy import text
 
 from migrations.run import migrate
 from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
+from tests.switches import switches_of
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.leases import LeaseKeeper
 
@@ -97,3 +99,19 @@ def test_a_case_claimed_anew_is_kept_when_its_old_claim_is_let_go_and_the_others
             claims.enter_context(keeper.holding([(FIRST, 1)]))
 
         assert heard(5.0) == {FIRST}
+
+
+def test_claims_that_come_and_go_do_not_wake_the_keeper(ledger: Ledger) -> None:
+    before = set(threading.enumerate())
+    keeper = LeaseKeeper(ledger)
+    (mine,) = set(threading.enumerate()) - before
+    begun = switches_of(mine)
+
+    for _ in range(200):
+        with keeper.holding([(FIRST, 1)]):
+            time.sleep(0.001)
+    switches = switches_of(mine) - begun
+    keeper.close()
+
+    # It renews each two seconds, and is not told of each claim.
+    assert switches < 50

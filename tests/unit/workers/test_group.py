@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from pipeline.persistence.ledger.claims import Claimed
+from tests.switches import switches_of
 from tests.unit.workers.claims import claimed as case
 from workers.group import SLOW_S, Group, Watch
 
@@ -152,3 +153,18 @@ def test_a_closed_watch_leaves_no_thread() -> None:
     watch.close()
 
     assert eventually(lambda: not mine.is_alive())
+
+
+def test_groups_that_come_and_go_do_not_wake_the_watch() -> None:
+    before = watching_threads()
+    watch = Watch()
+    (mine,) = watching_threads() - before
+    begun = switches_of(mine)
+
+    for number in range(200):
+        with watch.over(Group([case(number)], number_of, Book().write)):
+            time.sleep(0.001)
+    watch.close()
+
+    # It looks four times a second, not each time.
+    assert switches_of(mine) - begun < 50
