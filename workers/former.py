@@ -26,7 +26,7 @@ from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, cou
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
-from workers.isolation import apart, given_up_after
+from workers.isolation import apart, given_up_after, send_back
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
 
 IDLE_LOOK_S = 1.0
@@ -166,11 +166,12 @@ class Former:
         taken = model.line.take([case.case_id for case in chosen.waiting])
         try:
             cases = self._claim(model, chosen.waiting, taken)
-            if cases:
+            together, others = apart(cases)
+            send_back(self._runtime.services, model.line, chosen.waiting, others)
+            if together:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
-                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
-                    for group in apart(cases):
-                        self._run(chosen, group, now)
+                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
+                    self._run(chosen, together, now)
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None

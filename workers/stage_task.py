@@ -1,5 +1,6 @@
 """What is done round every stage: parse, claim, keep the lease, time it, hand on, and end what is expected."""
 
+import random
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from uuid import UUID
 from celery import Celery
 from pydantic import ValidationError
 
+from pipeline.cases.retries import redo_delay_s
 from pipeline.cases.states import POOL_STATES, CaseState
-from pipeline.deadline import utc_now
-from pipeline.errors import IdentityMismatch, RejectedInput, Superseded, TensorMissing, Unavailable
+from pipeline.deadline import Deadline, utc_now
+from pipeline.errors import IdentityMismatch, RejectedInput, StageCrashed, Superseded, TensorMissing, Unavailable
 from pipeline.flow import Lane, Pool, stages_of
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
@@ -23,10 +25,6 @@ from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
 from workers.wiring import Services
-
-RETRY_DELAY_S = 0.5
-"""First wait after a failure that is not the input's fault; doubles with every try."""
-RETRY_DELAY_MAX_S = 5.0
 
 Done = TypeVar("Done")
 
@@ -183,7 +181,7 @@ class _StageRun(Generic[Done]):
 
     def _crashed(self, case: Claimed, clock: StageClock, error: BaseException) -> None:
         logger().error("stage_crashed", exc_info=error)
-        put_back(self._runtime, case, Unavailable("the stage crashed"))
+        put_back(self._runtime, case, StageCrashed())
         self._count(case, clock, "crashed", "crashed")
 
     def _count(self, case: Claimed, clock: StageClock, outcome: str, code: str | None = None) -> None:
@@ -203,15 +201,16 @@ def end_with_failure(runtime: PoolRuntime, case: Claimed, error: RejectedInput, 
 
 
 def put_back(runtime: PoolRuntime, case: Claimed, error: Unavailable) -> None:
-    """Queue a claimed case again, a little later each time; the sweeper rings when it is due."""
+    """Queue a claimed case again, a little later each time; the sweeper rings when it is due and its budget allows."""
     states = POOL_STATES[runtime.pool]
     entered = states.queued
     if isinstance(error, TensorMissing) and runtime.pool is not Pool.INTAKE:
         # Its tensors went with the host that held them: it is prepared once more.
         entered = CaseState.ACCEPTED
-    delay_s = min(RETRY_DELAY_MAX_S, RETRY_DELAY_S * 2 ** (case.tries - 1))
+    left_s = None if case.lane is Lane.COMPENSATION else Deadline(case.deadline_at).remaining_s(utc_now())
+    delay_s = redo_delay_s(case.tries, left_s=left_s, jitter=random.random)
     logger().warning("case_put_back", code=error.code, facts=error.facts, tries=case.tries, delay_s=delay_s)
-    why = Return(left=states.claimed, entered=entered, code=error.code, delay_s=delay_s)
+    why = Return(left=states.claimed, entered=entered, code=error.code, delay_s=delay_s, is_strike=error.is_strike)
     try:
         give_back(runtime.services.ledger, [(case.case_id, case.attempt)], why, worker=runtime.services.worker)
     except Unavailable as failed:

@@ -30,8 +30,10 @@ MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbel
 RING_BUDGET_SPENT = Counter(
     "secondread_ring_budget_spent_total", "Rounds in which the sweeper rang all that its budget allows; the rest waits for the next."
 )
+RETRY_TOKENS = Gauge("secondread_retry_budget_tokens", "Retries that a pool may still have.", ["pool"], multiprocess_mode="mostrecent")
+RETRIES_SUPPRESSED = Counter("secondread_retries_suppressed_total", "Retries that were put off instead.", ["pool", "cause"])
 LEASES_EXPIRED = Counter("secondread_leases_expired_total", "Claims whose worker gave no sign of life.", ["pool"])
-QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside after too many tries.", ["pool"])
+QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside because their work crashed again and again.", ["pool"])
 TENSORS_RECLAIMED = Counter("secondread_arena_slot_leaks_total", "Tensors that nobody freed before they expired.")
 TENSOR_BYTES = Gauge("secondread_tensor_store_bytes", "Bytes in the tensor store.", multiprocess_mode="mostrecent")
 SWEEPER_LAST_SUCCESS = Gauge(

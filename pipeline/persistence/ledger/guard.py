@@ -45,7 +45,7 @@ _OWED = text("""
 SELECT * FROM (
     SELECT id, state, attempt, lane, result_version, input, work, client_reference, endpoint_id, changed_at, deadline_at,
            deadline_at - LEAST(make_interval(secs => :reserve_s), (deadline_at - accepted_at) / 5) <= clock_timestamp() AS is_due
-    FROM cases WHERE ended_at IS NULL AND state <> 'deferred'
+    FROM cases WHERE ended_at IS NULL
 ) AS open_cases
 WHERE (result_version = 0 AND is_due)
    OR (result_version = 0 AND state = :waiting AND changed_at <= clock_timestamp() - make_interval(secs => :wait_s))
@@ -86,6 +86,7 @@ SELECT id, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
 def owed_cases(ledger: Ledger, *, wait_s: float, reserve_s: float, limit: int) -> list[OwedCase]:
     """Cases that have waited `wait_s` for the model, or whose deadline is less than `reserve_s` away, and have no answer.
 
+    A case that was put off early, its tries spent, is answered by its deadline too, where it stands.
     Also those that were answered, have gone back to a queue since and cannot be in time any more: they are to be put off.
     """
     waiting = POOL_STATES[Pool.INFERENCE].queued.value

@@ -68,6 +68,7 @@ def test_a_claim_tells_the_worker_all_that_it_needs(ledger: Ledger, cases: Cases
             case_id=case_id,
             attempt=1,
             tries=1,
+            strikes=0,
             lane=Lane.URGENT,
             accepted_at=new.accepted_at,
             deadline_at=new.deadline_at,
@@ -154,7 +155,7 @@ def test_a_lapsed_lease_is_anybodys_and_the_attempt_goes_up(ledger: Ledger, case
 
     (second,) = claim(ledger, first.case_id, worker="w2")
 
-    assert (second.attempt, second.tries) == (2, 2)
+    assert (second.attempt, second.tries, second.strikes) == (2, 2, 1)
     assert cases.row(first.case_id).claimed_by == "w2"
 
 
@@ -175,7 +176,7 @@ def test_a_lapsed_claim_is_given_up_and_taken_anew_in_the_history(ledger: Ledger
         ledger.relaxed, text("SELECT * FROM case_events WHERE case_id = :id AND version > 2 ORDER BY id"), id=first.case_id
     )
     assert (given_up.code, given_up.attempt, given_up.worker, given_up.publish_no) == ("lease-expired", 1, None, None)
-    assert (taken.code, taken.attempt, taken.worker, taken.publish_no) == (None, 2, "w2", 1)
+    assert (taken.code, taken.attempt, taken.worker, taken.publish_no) == ("retry", 2, "w2", 1)
 
 
 def test_the_first_worker_is_refused_whatever_it_does_after_its_lease_was_taken(ledger: Ledger, cases: Cases) -> None:

@@ -100,7 +100,7 @@ def test_a_stage_that_raises_anything_leaves_the_process_alive_and_its_case_is_p
     run_group(runtime, rungs, Spoiled(runtime, {sick: raising(error("a patient's name"))}))
 
     row = cases.rows()[sick]
-    assert (row.state, row.claimed_by, row.tries, row.is_delayed) == ("awaiting_report", None, 1, True)
+    assert (row.state, row.claimed_by, row.tries, row.strikes, row.is_delayed) == ("awaiting_report", None, 1, 1, True)
     assert cases.said(sick) == (0, 0, 0)
     assert [cases.said(case_id) for case_id in well] == [(1, 1, 1)] * (count - 1)
     assert ended("crashed") == crashed + 1
@@ -193,7 +193,8 @@ def test_when_the_ledger_is_away_at_the_commit_all_are_put_back_and_nothing_is_t
     run_group(runtime, rungs, work)
 
     assert work.commits == [4]
-    assert {(row.state, row.tries, row.is_delayed, row.claimed_by) for row in cases.rows().values()} == {("awaiting_report", 1, True, None)}
+    rows = {(row.state, row.tries, row.strikes, row.is_delayed, row.claimed_by) for row in cases.rows().values()}
+    assert rows == {("awaiting_report", 1, 0, True, None)}
 
 
 @pytest.mark.parametrize(
