@@ -113,6 +113,13 @@ class OutOfTime(SecondreadError):
     advice = "The case goes on in the compensation queue; wait for its callback."
 
 
+class ExpiredAtStage(OutOfTime):
+    """Less time is left than the stage and those after it need: the work is not begun."""
+
+    code = "expired-at-stage"
+    title = "Too little time was left to begin"
+
+
 # What a worker does: drop its copy. Somebody else owns the case now.
 
 

@@ -17,8 +17,8 @@ from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
 from pipeline.deadline import utc_now
-from pipeline.errors import RejectedInput, Unavailable
-from pipeline.flow import INFER, Pool
+from pipeline.errors import ExpiredAtStage, RejectedInput, Unavailable
+from pipeline.flow import INFER, Pool, least_s_after
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
@@ -27,7 +27,7 @@ from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
 from workers.isolation import apart, given_up_after, send_back
-from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
+from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
@@ -168,6 +168,7 @@ class Former:
             cases = self._claim(model, chosen.waiting, taken)
             together, others = apart(cases)
             send_back(self._runtime.services, model.line, chosen.waiting, others)
+            together = self._in_time(together, chosen.fire.predicted_s)
             if together:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
                 with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
@@ -189,6 +190,18 @@ class Former:
         if len(claimed) < len(taken):
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
         return claimed
+
+    def _in_time(self, cases: Sequence[Claimed], predicted_s: float) -> list[Claimed]:
+        """Those that can still be answered in time; the others are left to the guard."""
+        kept = []
+        for case in cases:
+            with about_case(case.case_id, stage=INFER.name):
+                try:
+                    require_time(case, predicted_s + least_s_after(Pool.INFERENCE), INFER.name)
+                    kept.append(case)
+                except ExpiredAtStage as error:
+                    leave_for_later(self._runtime, case, error)
+        return kept
 
     def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
         model, fire = chosen.model, chosen.fire

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -54,7 +54,8 @@ class IntakeWork:
         clock.enter(flow.FETCH.name)
         fetched = fetch(case.input, uploads=services.uploads, sources=services.sources)
         clock.enter(flow.PREPROCESS.name)
-        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=utc_now())
+        tools = replace(self._tools, until_s=case.until_s)
+        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=tools, now=utc_now())
         return Prepared(case, prepared, clock.finish())
 
     def write(self, done: Sequence[Prepared]) -> set[UUID]:

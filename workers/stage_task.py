@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
@@ -13,18 +13,30 @@ from pydantic import ValidationError
 
 from pipeline.cases.retries import redo_delay_s
 from pipeline.cases.states import POOL_STATES, CaseState
-from pipeline.deadline import Deadline, utc_now
-from pipeline.errors import IdentityMismatch, RejectedInput, StageCrashed, Superseded, TensorMissing, Unavailable
-from pipeline.flow import Lane, Pool, stages_of
+from pipeline.deadline import Pace, utc_now
+from pipeline.errors import (
+    ExpiredAtStage,
+    IdentityMismatch,
+    OutOfTime,
+    RejectedInput,
+    StageCrashed,
+    Superseded,
+    TensorMissing,
+    Unavailable,
+)
+from pipeline.flow import Lane, Pool, least_s_after, least_s_of, stages_of
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
 from schemas.message import StageMessage
-from workers.endings import Ending, fail
+from workers.endings import Ending, fail, try_later
 from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
 from workers.wiring import Services
+
+LATER_S = 5.0
+"""The shortest wait of a case whose time is over: the guard comes first."""
 
 Done = TypeVar("Done")
 
@@ -89,6 +101,7 @@ class PoolRuntime:
     leases: LeaseKeeper
     watch: Watch
     events: TaskEvents
+    pace: Pace = field(default_factory=Pace)
 
 
 def parse_message(arguments: dict[str, Any]) -> StageMessage | None:
@@ -140,7 +153,10 @@ class _StageRun(Generic[Done]):
         with about_case(case.case_id, stage=self._stage):
             self._runtime.events.began(case, self._runtime.pool)
             try:
-                return _Finished(case, clock, self._work.do(case, clock))
+                require_time(case, self._needed_s(), self._stage)
+                finished = _Finished(case, clock, self._work.do(case, clock))
+                self._runtime.pace.note(clock.age_s)
+                return finished
             except RejectedInput as error:
                 if isinstance(error, IdentityMismatch):
                     metrics.IDENTITY_MISMATCHES.labels(self._stage).inc()
@@ -149,9 +165,17 @@ class _StageRun(Generic[Done]):
             except Unavailable as error:
                 put_back(self._runtime, case, error)
                 self._count(case, clock, "unavailable", error.code)
+            except OutOfTime as error:
+                leave_for_later(self._runtime, case, error)
+                self._count(case, clock, "out-of-time", error.code)
             except (Exception, SystemExit) as error:  # the edge: Celery would exit on some of these
                 self._crashed(case, clock, error)
             return None
+
+    def _needed_s(self) -> float:
+        """What a case takes here as a rule, and behind us at the least."""
+        pool = self._runtime.pool
+        return self._runtime.pace.typical_s(least_s_of(pool)) + least_s_after(pool)
 
     def _write(self, finished: Sequence[_Finished[Done]]) -> None:
         try:
@@ -207,10 +231,44 @@ def put_back(runtime: PoolRuntime, case: Claimed, error: Unavailable) -> None:
     if isinstance(error, TensorMissing) and runtime.pool is not Pool.INTAKE:
         # Its tensors went with the host that held them: it is prepared once more.
         entered = CaseState.ACCEPTED
-    left_s = None if case.lane is Lane.COMPENSATION else Deadline(case.deadline_at).remaining_s(utc_now())
-    delay_s = redo_delay_s(case.tries, left_s=left_s, jitter=random.random)
+    delay_s = redo_delay_s(case.tries, left_s=case.left_s, jitter=random.random)
     logger().warning("case_put_back", code=error.code, facts=error.facts, tries=case.tries, delay_s=delay_s)
-    why = Return(left=states.claimed, entered=entered, code=error.code, delay_s=delay_s, is_strike=error.is_strike)
+    _give_back(runtime, case, Return(states.claimed, entered, error.code, delay_s=delay_s, is_strike=error.is_strike))
+
+
+def require_time(case: Claimed, needed_s: float, stage: str) -> None:
+    """Refuse to begin what cannot be finished in time.
+
+    Raises
+    ------
+    ExpiredAtStage
+        Less time is left than the work needs.
+    """
+    left_s = case.left_s
+    if left_s < needed_s:
+        metrics.EXPIRED_AT_STAGE.labels(stage).inc()
+        raise ExpiredAtStage("too little time is left", left_s=round(left_s, 2), needed_s=round(needed_s, 2))
+
+
+def leave_for_later(runtime: PoolRuntime, case: Claimed, error: OutOfTime) -> None:
+    """Let go of a claimed case whose time is over: it is not tried again before its deadline.
+
+    Back in its queue it is the guard's, who answers it and puts it off. A case that was put off before waits for its next try.
+    """
+    states = POOL_STATES[runtime.pool]
+    logger().warning("case_out_of_time", code=error.code, facts=error.facts, tries=case.tries)
+    if case.lane is not Lane.COMPENSATION:
+        delay_s = max(LATER_S, case.left_s)
+        is_free = isinstance(error, ExpiredAtStage)
+        _give_back(runtime, case, Return(states.claimed, states.queued, error.code, delay_s=delay_s, is_free=is_free))
+        return
+    try:
+        try_later(runtime.services, case, states.claimed, reason=error.code)
+    except Unavailable as failed:
+        logger().warning("not_put_off", code=failed.code)
+
+
+def _give_back(runtime: PoolRuntime, case: Claimed, why: Return) -> None:
     try:
         give_back(runtime.services.ledger, [(case.case_id, case.attempt)], why, worker=runtime.services.worker)
     except Unavailable as failed:

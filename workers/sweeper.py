@@ -125,7 +125,7 @@ class Sweeper:
 
     def _retry(self, pool: Pool, tokens: float) -> None:
         """Ring the retries that are due, a token each; what the budget does not bear goes straight to the compensation queue."""
-        if tokens - self._ring_some(pool, "due", sweep.ring_due) >= 1:
+        if tokens - self._ring_some(pool, "due", sweep.ring_due) >= 1 or change_budgets(self._services.ledger, {pool: 0.0})[pool] >= 1:
             return
         for case_id in unpaid_retries(self._services.ledger, pool, limit=PUT_OFF_A_ROUND):
             case = read_unclaimed(self._services.ledger, case_id)
@@ -139,7 +139,7 @@ class Sweeper:
         if self._rings_left == 0:
             return 0
         rungs = find(self._services.ledger, pool, limit=self._rings_left)
-        self._rings_left -= len(rungs)
+        self._rings_left = max(0, self._rings_left - len(rungs))
         self._ring(pool, rungs, cause)
         return len(rungs)
 

@@ -15,14 +15,12 @@ TOKENS_A_FIRST_ATTEMPT = 0.1
 MOST_TOKENS = 20.0
 
 
-def redo_delay_s(tries: int, *, left_s: float | None, jitter: Callable[[], float]) -> float:
+def redo_delay_s(tries: int, *, left_s: float, jitter: Callable[[], float]) -> float:
     """Seconds until a pool tries a case again after so many tries: full jitter, inside what is left of the deadline.
 
-    `jitter` gives 0 to 1; `left_s` is None for a case whose deadline is over and answered.
+    `jitter` gives 0 to 1.
     """
-    ceiling_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0**tries)
-    if left_s is not None:
-        ceiling_s = min(ceiling_s, left_s)
+    ceiling_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0**tries, left_s)
     return max(SHORTEST_DELAY_S, jitter() * ceiling_s)
 
 

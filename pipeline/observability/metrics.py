@@ -12,6 +12,7 @@ CASES_LATE = Counter("secondread_case_deadline_missed_total", "Cases answered af
 STAGE_WAIT_SECONDS = Histogram("secondread_stage_wait_seconds", "From the hand-off to the claim.", ["stage", "lane"], buckets=SECONDS)
 STAGE_SECONDS = Histogram("secondread_stage_duration_seconds", "Service time of a stage.", ["stage", "lane", "outcome"], buckets=SECONDS)
 ATTEMPTS = Counter("secondread_attempts_total", "Claims, by what came of them.", ["stage", "outcome"])
+EXPIRED_AT_STAGE = Counter("secondread_expired_at_stage_total", "Claims that were not begun: too little time was left.", ["stage"])
 DUPLICATES = Counter("secondread_messages_dropped_total", "Doorbells that found nothing to claim.", ["stage"])
 STALE_COMPLETIONS = Counter("secondread_stale_completions_total", "Completions refused because the claim had passed on.", ["stage"])
 IDENTITY_MISMATCHES = Counter("secondread_identity_mismatch_total", "Stored data that was not the case's: withheld.", ["hop"])

@@ -16,6 +16,11 @@ from workers.wiring import secret_of
 LOOK_EVERY_S = 1.0
 AT_ONCE = 100
 DUE = text("UPDATE cases SET due_at = clock_timestamp(), worklist_at = NULL WHERE state = 'deferred'")
+# What came too late to be begun is left to the guard: its delay runs until the deadline.
+LATE = text("""
+UPDATE cases SET lane = 'compensation', due_at = clock_timestamp()
+WHERE ended_at IS NULL AND claimed_by IS NULL AND due_at > published_at AND deadline_at < clock_timestamp() AND lane <> 'compensation'
+""")
 
 
 def release_put_off() -> None:
@@ -25,6 +30,7 @@ def release_put_off() -> None:
     while True:
         try:
             run(ledger.relaxed, DUE)
+            run(ledger.relaxed, LATE)
             ring(app, Pool.INTAKE, release(ledger, limit=AT_ONCE))
         except LedgerUnavailable:
             pass  # the server was killed, as is the sense of the run

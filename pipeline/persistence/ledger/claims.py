@@ -5,8 +5,10 @@ another worker has claimed since, the statement touches no row and its caller is
 """
 
 import json
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -50,6 +52,19 @@ class Claimed:
     client_reference: str | None
     endpoint_id: UUID | None
 
+    due_s: float = field(compare=False)
+    """The deadline on this process's monotonic clock, by the database's: a worker's wall clock may be wrong."""
+
+    @property
+    def until_s(self) -> float:
+        """Monotonic seconds until which it is worked on: its deadline; without end in the compensation lane, where it has an answer."""
+        return math.inf if self.lane is Lane.COMPENSATION else self.due_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; negative once they are over."""
+        return self.until_s - time.monotonic()
+
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
@@ -75,7 +90,7 @@ class Rung:
 
 
 _COLUMNS = """id, attempt, tries, strikes, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary,
-compensation_attempts, client_reference, endpoint_id"""
+compensation_attempts, client_reference, endpoint_id, EXTRACT(EPOCH FROM deadline_at - clock_timestamp()) AS left_s"""
 """What `Claimed` is made of."""
 
 # A lapsed claim is given up and taken anew: two steps of the state table, two events. Due later than it was published: a
@@ -239,6 +254,7 @@ def _claimed(row: Row[Any]) -> Claimed:
         compensation_attempts=row.compensation_attempts,
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
+        due_s=time.monotonic() + float(row.left_s),
     )
 
 

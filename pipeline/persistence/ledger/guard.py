@@ -28,7 +28,7 @@ class OwedCase:
     lane: Lane
     result_version: int
     is_due: bool
-    """Its deadline is here; otherwise it has waited for the model too long."""
+    """Its deadline is here, or comes before its next try; otherwise it has waited for the model too long."""
     input: CaseInput
     work: CaseWork
     client_reference: str | None
@@ -40,11 +40,12 @@ class OwedCase:
         return self.is_due and self.state in QUEUED
 
 
-# A short deadline keeps a fifth of its time in reserve, not all of it.
+# A short deadline keeps a fifth of its time in reserve, not all of it. Whoever is not tried again before then is due now.
 _OWED = text("""
 SELECT * FROM (
     SELECT id, state, attempt, lane, result_version, input, work, client_reference, endpoint_id, changed_at, deadline_at,
-           deadline_at - LEAST(make_interval(secs => :reserve_s), (deadline_at - accepted_at) / 5) <= clock_timestamp() AS is_due
+           CASE WHEN state = ANY(:queued) THEN GREATEST(clock_timestamp(), due_at) ELSE clock_timestamp() END
+               >= deadline_at - LEAST(make_interval(secs => :reserve_s), (deadline_at - accepted_at) / 5) AS is_due
     FROM cases WHERE ended_at IS NULL
 ) AS open_cases
 WHERE (result_version = 0 AND is_due)

@@ -57,20 +57,27 @@ _ALL_QUEUED = text(
     ORDER BY publish_no LIMIT :limit"""
     )
 )
-# A token of the pool's retry budget each, taken in the statement that rings: two sweepers cannot spend one twice.
+# A token of the pool's retry budget each, taken in the statement that rings: two sweepers cannot spend one twice. What was given
+# back free of charge has had no try: it is rung for nothing.
 _DUE = text("""
 WITH budget AS (
     SELECT CAST(floor(tokens) AS bigint) AS whole FROM retry_budgets WHERE pool = :pool FOR UPDATE
-), chosen AS (
+), untried AS (
     SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
-      AND tries < :max_tries
+      AND tries = 0
+    ORDER BY due_at LIMIT CAST(:limit AS bigint) FOR UPDATE SKIP LOCKED
+), retries AS (
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
+      AND tries BETWEEN 1 AND CAST(:max_tries AS integer) - 1
     ORDER BY due_at LIMIT LEAST(CAST(:limit AS bigint), COALESCE((SELECT whole FROM budget), 0)) FOR UPDATE SKIP LOCKED
+), chosen AS (
+    SELECT id FROM untried UNION ALL SELECT id FROM retries
 ), moved AS (
     UPDATE cases SET publish_no = nextval('publish_no'), published_at = clock_timestamp()
     FROM chosen WHERE cases.id = chosen.id
     RETURNING cases.id, cases.publish_no, cases.attempt, cases.lane, cases.deadline_at
 ), paid AS (
-    UPDATE retry_budgets SET tokens = tokens - (SELECT count(*) FROM moved) WHERE pool = :pool
+    UPDATE retry_budgets SET tokens = tokens - (SELECT count(*) FROM retries) WHERE pool = :pool
 )
 SELECT * FROM moved
 """)

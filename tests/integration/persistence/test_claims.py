@@ -1,5 +1,6 @@
 """Claim, fence, lease, hand on and give back, against a real PostgreSQL."""
 
+import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from pipeline.cases.states import CaseState, ForbiddenTransition
+from pipeline.deadline import utc_now
 from pipeline.errors import StaleCompletion
 from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.claims import (
@@ -79,8 +81,20 @@ def test_a_claim_tells_the_worker_all_that_it_needs(ledger: Ledger, cases: Cases
             compensation_attempts=0,
             client_reference="order-17",
             endpoint_id=new.endpoint_id,
+            due_s=0.0,
         )
     ]
+
+
+def test_what_is_left_is_told_by_the_databases_clock(ledger: Ledger, cases: Cases) -> None:
+    late = cases.accepted(deadline_at=utc_now() - timedelta(seconds=100), accepted_at=utc_now() - timedelta(seconds=130))
+    routine, put_off = cases.accepted(), cases.accepted(lane=Lane.COMPENSATION)
+
+    left_s = {case.case_id: case.left_s for case in claim(ledger, routine, late, put_off)}
+
+    assert left_s[routine] == pytest.approx(30, abs=10)
+    assert left_s[late] == pytest.approx(-100, abs=10)
+    assert left_s[put_off] == math.inf
 
 
 def test_a_claim_is_counted_and_leased_before_any_work(ledger: Ledger, cases: Cases) -> None:

@@ -21,6 +21,10 @@ from tests.integration.workers.stub_work import ENDPOINT, new_id
 EMPTY = "TRUNCATE cases, case_events, results, deliveries, idempotency_keys"
 LAPSE = text("UPDATE cases SET lease_until = clock_timestamp() - interval '1 ms' WHERE lease_until IS NOT NULL")
 AGE = text("UPDATE cases SET published_at = published_at - interval '1 h', due_at = due_at - interval '1 h' WHERE ended_at IS NULL")
+DUE_IN = text("""
+UPDATE cases SET deadline_at = clock_timestamp() + make_interval(secs => :left_s),
+       accepted_at = clock_timestamp() + make_interval(secs => :left_s) - interval '30 s'
+""")
 ROWS = text("SELECT *, due_at > published_at AS is_delayed FROM cases")
 SAID = text("""
 SELECT (SELECT count(*) FROM results WHERE case_id = :id) AS results, (SELECT count(*) FROM deliveries WHERE case_id = :id) AS callbacks,
@@ -63,6 +67,10 @@ class StubCases:
     def age(self) -> None:
         """Let all doorbells have been published long ago."""
         run(self.ledger.relaxed, AGE)
+
+    def leave(self, left_s: float) -> None:
+        """Let all cases have so long until their deadline, of half a minute."""
+        run(self.ledger.relaxed, DUE_IN, left_s=left_s)
 
     def rows(self) -> dict[UUID, Any]:
         """All rows, by id."""

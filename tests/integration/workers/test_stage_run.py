@@ -1,63 +1,26 @@
 """What is done round every stage, on a real ledger: no work of a pool ends its process, and each case ends or waits alone."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from prometheus_client import REGISTRY
-from pydantic import SecretStr
 
-from migrations.run import migrate
 from pipeline.errors import IdentityMismatch, LedgerUnavailable, RejectedInput, TensorMissing
 from pipeline.flow import Pool
 from pipeline.persistence.ledger.claims import Claimed, Rung, claim_cases
 from pipeline.persistence.ledger.outcomes import Answer, Completion
 from tests.integration.workers.stub_cases import StubCases, message_for
 from tests.integration.workers.stub_work import StubReporting
-from workers.app import make_app
-from workers.embedded.postgres import EmbeddedPostgres
-from workers.flower_events import TaskEvents
-from workers.group import Watch
-from workers.leases import LeaseKeeper
-from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, run_stage
-from workers.wiring import open_services
 
 pytestmark = pytest.mark.services
 
 CRASHES = [MemoryError, RecursionError, SystemExit, ValueError, AssertionError, StopIteration, ZeroDivisionError]
 Spoil = Callable[[Claimed], object]
-
-
-@pytest.fixture(scope="module")
-def database(postgres: EmbeddedPostgres) -> str:
-    url = postgres.create_database("stage_run_tests")
-    migrate(url)
-    return url
-
-
-@pytest.fixture
-def runtime(database: str, clean_redis: str, tmp_path: Path) -> Iterator[PoolRuntime]:
-    """What the tasks of a reporting process share."""
-    settings = Settings(
-        database_url=SecretStr(database), redis_url=SecretStr(clean_redis), state_dir=tmp_path, tensor_dir=tmp_path / "tensors"
-    )
-    with open_services(settings, role="reporting") as services:
-        leases, watch = LeaseKeeper(services.ledger), Watch()
-        yield PoolRuntime(Pool.REPORTING, make_app(settings, Pool.REPORTING), services, leases, watch, TaskEvents())
-        watch.close()
-        leases.close()
-
-
-@pytest.fixture
-def cases(runtime: PoolRuntime) -> StubCases:
-    cases = StubCases(runtime.services.ledger)
-    cases.empty()
-    return cases
 
 
 class Spoiled(StubReporting):

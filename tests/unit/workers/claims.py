@@ -27,4 +27,5 @@ def claimed(number: int, *, strikes: int = 0) -> Claimed:
         compensation_attempts=0,
         client_reference=None,
         endpoint_id=None,
+        due_s=0.0,
     )
