@@ -28,7 +28,7 @@ from pipeline.flow import Lane, Pool, least_s_after, least_s_of, stages_of
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
-from schemas.message import StageMessage
+from schemas.message import StageMessage, is_newer, read_message
 from workers.endings import Ending, fail, try_later
 from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
@@ -105,10 +105,16 @@ class PoolRuntime:
 
 
 def parse_message(arguments: dict[str, Any]) -> StageMessage | None:
-    """Read a doorbell; None (and a log line without its content) where it is not one of ours."""
+    """Read a doorbell; None (and a log line without its content) where it is not one of ours.
+
+    A case whose doorbell is refused is not lost: it stays queued, and the sweeper rings again.
+    """
+    if is_newer(arguments):
+        metrics.NEWER_MESSAGES.inc()
     try:
-        return StageMessage.model_validate(arguments)
+        return read_message(arguments)
     except ValidationError as error:
+        metrics.MESSAGES_REFUSED.inc()
         logger().error("message_refused", error_count=error.error_count())
         return None
 

@@ -12,6 +12,8 @@ CASES_LATE = Counter("secondread_case_deadline_missed_total", "Cases answered af
 STAGE_WAIT_SECONDS = Histogram("secondread_stage_wait_seconds", "From the hand-off to the claim.", ["stage", "lane"], buckets=SECONDS)
 STAGE_SECONDS = Histogram("secondread_stage_duration_seconds", "Service time of a stage.", ["stage", "lane", "outcome"], buckets=SECONDS)
 ATTEMPTS = Counter("secondread_attempts_total", "Claims, by what came of them.", ["stage", "outcome"])
+NEWER_MESSAGES = Counter("secondread_messages_newer_total", "Doorbells of a later version than this code's: an upgrade is under way.")
+MESSAGES_REFUSED = Counter("secondread_messages_refused_total", "Messages that are no doorbell that this code can read.")
 EXPIRED_AT_STAGE = Counter("secondread_expired_at_stage_total", "Claims that were not begun: too little time was left.", ["stage"])
 DUPLICATES = Counter("secondread_messages_dropped_total", "Doorbells that found nothing to claim.", ["stage"])
 STALE_COMPLETIONS = Counter("secondread_stale_completions_total", "Completions refused because the claim had passed on.", ["stage"])

@@ -124,8 +124,8 @@ def _owed(row: Row[Any]) -> OwedCase:
         lane=Lane(row.lane),
         result_version=row.result_version,
         is_due=row.is_due,
-        input=CaseInput.model_validate(row.input),
-        work=CaseWork.model_validate(row.work),
+        input=CaseInput.model_validate(row.input, extra="ignore"),
+        work=CaseWork.model_validate(row.work, extra="ignore"),
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
     )
