@@ -28,7 +28,7 @@ from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.ledger.retries import change_budgets, unpaid_retries
 from pipeline.persistence.waiting_line import queue_errors
-from workers.app import make_app, unacked_hash
+from workers.app import make_app, queue_keys, unacked_hash
 from workers.doorbell import place_in_line, ring, ring_delivery
 from workers.endings import Ending, fail, try_later
 from workers.pool_process import say_ready
@@ -221,8 +221,8 @@ class Sweeper:
     def _queue_is_empty(self, pool: Pool) -> bool:
         """Nothing queued in any priority and nothing in a worker's hands."""
         with queue_errors(), self._services.redis.pipeline(transaction=False) as pipe:
-            for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
-                pipe.llen(pool.value + step)
+            for key in queue_keys(pool):
+                pipe.llen(key)
             pipe.hlen(unacked_hash(pool))
             return not any(pipe.execute())
 

@@ -35,6 +35,7 @@ RING_BUDGET_SPENT = Counter(
 )
 RETRY_TOKENS = Gauge("secondread_retry_budget_tokens", "Retries that a pool may still have.", ["pool"], multiprocess_mode="mostrecent")
 RETRIES_SUPPRESSED = Counter("secondread_retries_suppressed_total", "Retries that were put off instead.", ["pool", "cause"])
+CATATONIC_WORKERS = Counter("secondread_worker_catatonic_total", "Worker processes ended because they received nothing.", ["pool"])
 LEASES_EXPIRED = Counter("secondread_leases_expired_total", "Claims whose worker gave no sign of life.", ["pool"])
 QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside because their work crashed again and again.", ["pool"])
 TENSORS_RECLAIMED = Counter("secondread_arena_slot_leaks_total", "Tensors that nobody freed before they expired.")

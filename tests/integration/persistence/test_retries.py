@@ -103,13 +103,13 @@ def test_one_pools_retries_cost_another_nothing(ledger: Ledger, cases: Cases) ->
 
 
 def test_what_was_given_back_free_of_charge_needs_no_token(ledger: Ledger, cases: Cases) -> None:
-    leave(ledger, 0.0)
+    leave(ledger, 1.0)
     case = cases.claimed()
     fail_softly(ledger, cases, case, is_free=True)
 
     assert unpaid_retries(ledger, Pool.INTAKE, limit=10) == []
     assert [rung.case_id for rung in sweep.ring_due(ledger, Pool.INTAKE, limit=10)] == [case.case_id]
-    assert tokens(ledger) == 0
+    assert tokens(ledger) == 1
 
 
 def test_nobody_tries_again_what_the_sweeper_has_not_rung(ledger: Ledger, cases: Cases) -> None:
