@@ -1,7 +1,12 @@
 """One deadline a case; what is left of it bounds every wait."""
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from statistics import median
+
+RECENT = 50
+"""Cases that tell how long a case takes."""
 
 
 def utc_now() -> datetime:
@@ -27,3 +32,18 @@ class Deadline:
     def bound_s(self, wanted_s: float, *, now: datetime) -> float:
         """The longest wait that both the caller and the deadline allow; never negative."""
         return max(0.0, min(wanted_s, self.remaining_s(now)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long one pool's work takes, by the cases that it finished last. For several threads."""
+
+    _recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def note(self, service_s: float) -> None:
+        """Learn from a finished case."""
+        self._recent_s.append(service_s)
+
+    def typical_s(self, otherwise_s: float) -> float:
+        """The median of what was noted last; `otherwise_s` before anything was."""
+        return median(known) if (known := list(self._recent_s)) else otherwise_s

@@ -31,7 +31,7 @@ class RejectedInput(SecondreadError):
     advice = "Correct the input and submit a new case."
 
 
-# What a worker does: leave the case queued; the sweeper rings again within the retry budget.
+# What a worker does: put the case back; the sweeper rings again within the retry budget.
 
 
 class Unavailable(SecondreadError):
@@ -40,6 +40,8 @@ class Unavailable(SecondreadError):
     code = "dependency-unavailable"
     title = "A service that secondread needs is not available"
     advice = "Wait; the case is kept and tried again."
+    is_strike: ClassVar[bool] = False
+    """The work crashed: after two of these the case is quarantined."""
 
 
 class LedgerUnavailable(Unavailable):
@@ -89,6 +91,15 @@ class DecoderCrashed(Unavailable):
 
     code = "decoder-crashed"
     title = "The decoder died while it read this input"
+    is_strike = True
+
+
+class StageCrashed(Unavailable):
+    """A stage raised what is no error of ours: a mistake in it, or memory that ran out. Counts as a strike."""
+
+    code = "stage-crashed"
+    title = "A stage crashed on this case"
+    is_strike = True
 
 
 class ModelFailed(Unavailable):
@@ -114,6 +125,13 @@ class SourceTimeout(OutOfTime):
 
     code = "source-timeout"
     title = "The place that holds the images did not give them in time"
+
+
+class ExpiredAtStage(OutOfTime):
+    """Less time is left than the stage and those after it need: the work is not begun."""
+
+    code = "expired-at-stage"
+    title = "Too little time was left to begin"
 
 
 # What a worker does: drop its copy. Somebody else owns the case now.

@@ -39,14 +39,16 @@ class Stage:
     """What a healthy case spends here, waiting included."""
     limit_s: float
     """Where the stage gives up: the deadline's guard or a retry takes over."""
+    least_s: float = 0.0
+    """No case is through in less, however idle the house: whoever has less time left is not begun with."""
 
 
 RECEIVE = Stage("receive", Pool.GATEWAY, budget_s=0.2, limit_s=1.0)
-FETCH = Stage("fetch", Pool.INTAKE, budget_s=5.0, limit_s=8.0)
-PREPROCESS = Stage("preprocess", Pool.INTAKE, budget_s=2.0, limit_s=5.0)
-INFER = Stage("infer", Pool.INFERENCE, budget_s=9.5, limit_s=15.0)
-POSTPROCESS = Stage("postprocess", Pool.REPORTING, budget_s=1.0, limit_s=2.5)
-REPORT = Stage("report", Pool.REPORTING, budget_s=1.0, limit_s=2.5)
+FETCH = Stage("fetch", Pool.INTAKE, budget_s=5.0, limit_s=8.0, least_s=0.01)
+PREPROCESS = Stage("preprocess", Pool.INTAKE, budget_s=2.0, limit_s=5.0, least_s=0.02)
+INFER = Stage("infer", Pool.INFERENCE, budget_s=9.5, limit_s=15.0, least_s=0.05)
+POSTPROCESS = Stage("postprocess", Pool.REPORTING, budget_s=1.0, limit_s=2.5, least_s=0.02)
+REPORT = Stage("report", Pool.REPORTING, budget_s=1.0, limit_s=2.5, least_s=0.02)
 DELIVER = Stage("deliver", Pool.DELIVERY, budget_s=1.0, limit_s=3.0)
 
 STAGES = (RECEIVE, FETCH, PREPROCESS, INFER, POSTPROCESS, REPORT, DELIVER)
@@ -60,6 +62,17 @@ CELERY_POOLS = (Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING, Pool.DELIVERY)
 def stages_of(pool: Pool) -> tuple[Stage, ...]:
     """The stages that one claim of this pool runs, in order."""
     return tuple(stage for stage in STAGES if stage.pool is pool)
+
+
+def least_s_of(pool: Pool) -> float:
+    """Seconds that the stages of this pool take at the least."""
+    return sum(stage.least_s for stage in stages_of(pool))
+
+
+def least_s_after(pool: Pool) -> float:
+    """Seconds that a case needs at the least once it has left this pool, until it has its result."""
+    last = STAGES.index(stages_of(pool)[-1])
+    return sum(stage.least_s for stage in STAGES[last + 1 :])
 
 
 def doorbell_of(pool: Pool) -> str:

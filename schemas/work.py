@@ -1,4 +1,8 @@
-"""What one pool leaves in the ledger for the next: handles and facts, never pixels."""
+"""What one pool leaves in the ledger for the next: handles and facts, never pixels.
+
+These documents are read by code of the version before and of the one after: a field may be added with a default, and is
+ignored by who does not know it; none is taken away or given another meaning before the version after next.
+"""
 
 from typing import Literal
 from uuid import UUID

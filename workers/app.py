@@ -18,6 +18,11 @@ VISIBILITY_S = {Pool.INTAKE: 30, Pool.INFERENCE: 12, Pool.REPORTING: 30, Pool.DE
 """Seconds from the fetch of a message until another worker may have it. An inference message ends at once: its cases wait in the line."""
 
 
+def queue_keys(pool: Pool) -> tuple[str, ...]:
+    """The lists that a pool's queue is in Redis: one for each step of priority, the most urgent first."""
+    return tuple(pool.value + step for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"))
+
+
 def unacked_index(pool: Pool) -> str:
     """The sorted set of messages that a pool's workers hold."""
     return f"unacked_index.{pool.value}"

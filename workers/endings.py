@@ -127,16 +127,20 @@ def fail(app: Celery, services: Services, ending: Ending, error: SecondreadError
     _after(app, services, case, callback, outcome="failed")
 
 
-def try_later(services: Services, case: Claimed, left: CaseState, *, reason: str) -> bool:
-    """Put a compensation case off until its next try, or hand it to the human worklist after the last; False where it had moved."""
+def try_later(services: Services, case: Claimed, left: CaseState, *, reason: str, to_human: bool = False) -> None:
+    """Put a case off until its next try in the compensation lane, or hand it to the human worklist: after the last, or at once.
+
+    Nothing happens where it has moved meanwhile.
+    """
     delay_s = retry_delay_s(case.compensation_attempts, jitter=random.random)
-    at_human = put_off(services.ledger, PutOff(case.case_id, case.attempt, left, reason, delay_s))
+    at_human = put_off(services.ledger, PutOff(case.case_id, case.attempt, left, reason, delay_s, to_human))
     if at_human is None:
-        return False
+        return
     if at_human:
         metrics.WORKLISTED.inc()
-    logger().warning("put_off_again", reason=reason, tries=case.compensation_attempts, delay_s=round(delay_s), at_human=at_human)
-    return True
+    if case.lane is not Lane.COMPENSATION:
+        metrics.CASES_PUT_OFF.labels(case.lane.value, reason).inc()
+    logger().warning("put_off", reason=reason, tries=case.compensation_attempts, delay_s=round(delay_s), at_human=at_human)
 
 
 def cancel(app: Publisher, services: Services, row: Row[Any]) -> None:

@@ -15,8 +15,8 @@ from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
-from pipeline.errors import IdentityMismatch, RejectedInput, Unavailable
-from pipeline.flow import INFER, Pool
+from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
+from pipeline.flow import INFER, Pool, least_s_after
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
@@ -24,8 +24,8 @@ from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_ca
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
-from workers.isolation import apart, given_up_after, is_suspect
-from workers.stage_task import PoolRuntime, StageClock, end_with_failure, put_back
+from workers.isolation import apart, given_up_after, send_back
+from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
@@ -34,7 +34,7 @@ STUCK_FACTOR = 3.0
 """A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
 LAST_WORDS_S = 2.0
 """Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
-HUNG, BESIDE_A_HUNG_RUN = "model-stood-still", "worker-ended"
+HUNG = "model-stood-still"
 
 
 @dataclass(slots=True)
@@ -170,13 +170,13 @@ class Former:
         taken = model.line.take([case.case_id for case in chosen.waiting])
         try:
             cases = self._claim(model, chosen.waiting, taken)
-            if cases:
+            together, others = apart(cases)
+            send_back(self._runtime.services, model.line, chosen.waiting, others)
+            together = self._in_time(together, chosen.fire.predicted_s)
+            if together:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
-                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]):
-                    groups = apart(cases)
-                    for number, group in enumerate(groups):
-                        behind = [case for later in groups[number + 1 :] for case in later]
-                        self._run(chosen, group, now, give_up=partial(self._give_up, group, behind))
+                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
+                    self._run(chosen, together, now)
                 model.line.say_busy(self._name, 0.0)
         finally:
             model.held_since = None
@@ -195,7 +195,19 @@ class Former:
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
         return claimed
 
-    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float, *, give_up: Callable[[], None]) -> None:
+    def _in_time(self, cases: Sequence[Claimed], predicted_s: float) -> list[Claimed]:
+        """Those that can still be answered in time; the others are left to the guard."""
+        kept = []
+        for case in cases:
+            with about_case(case.case_id, stage=INFER.name):
+                try:
+                    require_time(case, predicted_s + least_s_after(Pool.INFERENCE), INFER.name)
+                    kept.append(case)
+                except ExpiredAtStage as error:
+                    leave_for_later(self._runtime, case, error)
+        return kept
+
+    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
         model, fire = chosen.model, chosen.fire
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
         self._show_begun(firing.batch_id, chosen, cases)
@@ -206,7 +218,7 @@ class Former:
         image_count = sum(member.image_count for member in members)
         runner = self._registry.runner(model.reference)
         limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * model.latency.seconds(image_count))
-        with given_up_after(limit_s, give_up):
+        with given_up_after(limit_s, partial(self._give_up, cases)):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
         self._hand_on(cases, result, clocks)
         if not result.failed:
@@ -214,23 +226,18 @@ class Former:
         self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         self._observe(chosen, result, now)
 
-    def _give_up(self, hung: Sequence[Claimed], behind: Sequence[Claimed]) -> None:
+    def _give_up(self, hung: Sequence[Claimed]) -> None:
         """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
         # However long the ledger takes to answer.
         threading.Timer(LAST_WORDS_S, self._on_death).start()
-        was_alone = len(hung) == 1 and is_suspect(hung[0])
+        services = self._runtime.services
+        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, HUNG, is_strike=True)
         try:
-            self._return(hung, code=HUNG, is_proof=was_alone)
-            self._return(behind, code=BESIDE_A_HUNG_RUN, is_free=True)
+            give_back(services.ledger, [(case.case_id, case.attempt) for case in hung], why, worker=services.worker)
         except Unavailable as error:
             logger().warning("not_put_back", code=error.code)
         finally:
             self._on_death()
-
-    def _return(self, cases: Sequence[Claimed], *, code: str, is_free: bool = False, is_proof: bool = False) -> None:
-        services = self._runtime.services
-        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, code, is_free=is_free, is_proof=is_proof)
-        give_back(services.ledger, [(case.case_id, case.attempt) for case in cases], why, worker=services.worker)
 
     def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
         services = self._runtime.services

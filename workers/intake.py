@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -51,9 +51,11 @@ class IntakeWork:
         """Fetch and preprocess one case."""
         services = self._runtime.services
         clock.enter(flow.FETCH.name)
-        fetched = fetch(case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources, limit_s=flow.FETCH.limit_s)
+        limit_s = min(flow.FETCH.limit_s, case.left_s)
+        fetched = fetch(case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources, limit_s=limit_s)
         clock.enter(flow.PREPROCESS.name)
-        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=self._tools, now=services.clock.now())
+        tools = replace(self._tools, until_s=case.until_s)
+        prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=tools, now=services.clock.now())
         return Prepared(case, prepared, clock.finish())
 
     def write(self, done: Sequence[Prepared]) -> Written:

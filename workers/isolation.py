@@ -4,28 +4,42 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from pipeline.cases.states import CaseState
 from pipeline.observability.log import logger
-from pipeline.persistence.ledger.claims import Claimed
+from pipeline.persistence.ledger.claims import Claimed, Return, give_back
+from pipeline.persistence.waiting_line import Waiting, WaitingLine
+from workers.wiring import Services
 
-SUSPECT_TRIES = 2
-"""Claims by one pool from which on a case is suspected."""
 SLICES = 10
 """Looks at a run within its limit."""
 
 
-def is_suspect(case: Claimed) -> bool:
-    """Whether it was claimed here before and not finished: whoever had it died, or was ended because it stood still."""
-    return case.tries >= SUSPECT_TRIES
+def apart(cases: Sequence[Claimed]) -> tuple[Sequence[Claimed], Sequence[Claimed]]:
+    """Split a claimed batch into those that run now and those that go back to the line: a suspect runs by itself.
 
-
-def apart(cases: Sequence[Claimed]) -> list[Sequence[Claimed]]:
-    """Split a claimed batch: first the cases without a history together, then each suspect by itself.
-
-    In a run of its own a suspect takes nobody with it again.
+    A suspect's last worker died, or was ended because it stood still. Whoever is in that worker's hands the next time is
+    struck with it, so nobody is, and a second strike proves something. The first in line decides: where it is a suspect it
+    runs, else those without a strike do.
     """
-    clean = [case for case in cases if not is_suspect(case)]
-    suspects: list[Sequence[Claimed]] = [[case] for case in cases if is_suspect(case)]
-    return [clean, *suspects] if clean else suspects
+    if cases and cases[0].strikes:
+        return cases[:1], cases[1:]
+    return [case for case in cases if not case.strikes], [case for case in cases if case.strikes]
+
+
+def send_back(services: Services, line: WaitingLine, places: Sequence[Waiting], cases: Sequence[Claimed]) -> None:
+    """Put claimed cases that shall not share a run's fate back to their places in the line; they are charged no try.
+
+    Raises
+    ------
+    Unavailable
+        The ledger or the line is away. Their leases lapse, or the sweeper puts them in line.
+    """
+    if not cases:
+        return
+    why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, "suspects-company", is_free=True)
+    returned = give_back(services.ledger, [(case.case_id, case.attempt) for case in cases], why, worker=services.worker)
+    ids = {rung.case_id for rung in returned}
+    line.join([place for place in places if place.case_id in ids])
 
 
 @contextmanager

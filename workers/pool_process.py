@@ -21,6 +21,7 @@ from workers.group import Watch
 from workers.leases import LeaseKeeper
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime
+from workers.watchdog import STARVED_AFTER_S, Watchdog
 from workers.wiring import open_services
 
 GC_AFTER_OBJECTS = 20_000
@@ -81,19 +82,25 @@ def pool_runtime(pool: Pool, settings: Settings, *, connections: int) -> Iterato
             leases.close()
 
 
-def serve(runtime: PoolRuntime, *, threads: int, on_stop: Callable[[], None] | None = None) -> None:
+def serve(
+    runtime: PoolRuntime, *, threads: int, on_stop: Callable[[], None] | None = None, starved_after_s: float = STARVED_AFTER_S
+) -> None:
     """Run the Celery worker until it is told to stop; SIGTERM finishes what was begun.
 
-    Threads, never prefork: warm stops of a prefork pool stall, and CUDA does not survive a fork.
+    Threads, never prefork: warm stops of a prefork pool stall, and CUDA does not survive a fork. A worker that has room
+    and receives nothing from a queue that is not empty is ended after `starved_after_s`.
     """
+    watchdog = Watchdog(runtime.pool, runtime.services.redis, threads=threads, starved_after_s=starved_after_s)
 
     def ready(sender: object, **_: object) -> None:
         runtime.events.attach(sender)
+        watchdog.start()
         say_ready(runtime.services.settings)
         logger().info("pool_ready", pool=runtime.pool.value, threads=threads)
 
     def stopping(**_: object) -> None:
         logger().info("pool_drains", pool=runtime.pool.value)
+        watchdog.stop()
         if on_stop is not None:
             on_stop()
 

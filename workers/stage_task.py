@@ -1,33 +1,44 @@
 """What is done round every stage: parse, claim, keep the lease, time it, hand on, and end what is expected."""
 
+import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from celery import Celery
 from pydantic import ValidationError
 
+from pipeline.cases.retries import redo_delay_s
 from pipeline.cases.states import POOL_STATES, CaseState
-from pipeline.deadline import Deadline, utc_now
-from pipeline.errors import IdentityMismatch, OutOfTime, RejectedInput, SourceBusy, Superseded, TensorMissing, Unavailable
-from pipeline.flow import Lane, Pool, stages_of
+from pipeline.deadline import Pace, utc_now
+from pipeline.errors import (
+    ExpiredAtStage,
+    IdentityMismatch,
+    OutOfTime,
+    RejectedInput,
+    SourceBusy,
+    StageCrashed,
+    Superseded,
+    TensorMissing,
+    Unavailable,
+)
+from pipeline.flow import Lane, Pool, least_s_after, least_s_of, stages_of
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, Return, claim_cases, give_back
-from schemas.message import StageMessage
+from schemas.message import StageMessage, is_newer, read_message
 from workers.endings import Ending, Written, fail, try_later
 from workers.flower_events import TaskEvents
 from workers.group import Group, Watch
 from workers.leases import LeaseKeeper
 from workers.wiring import Services
 
-RETRY_DELAY_S = 0.5
-"""First wait after a failure that is not the input's fault; doubles with every try."""
-RETRY_DELAY_MAX_S = 5.0
 BUSY_DELAY_S = 2.0
 """Until a case asks again whose source was busy with others."""
+LATER_S = 5.0
+"""The shortest wait of a case whose time is over: the guard comes first."""
 
 Done = TypeVar("Done")
 
@@ -92,13 +103,20 @@ class PoolRuntime:
     leases: LeaseKeeper
     watch: Watch
     events: TaskEvents
+    pace: Pace = field(default_factory=Pace)
 
 
 def parse_message(arguments: dict[str, Any]) -> StageMessage | None:
-    """Read a doorbell; None (and a log line without its content) where it is not one of ours."""
+    """Read a doorbell; None (and a log line without its content) where it is not one of ours.
+
+    A case whose doorbell is refused is not lost: it stays queued, and the sweeper rings again.
+    """
+    if is_newer(arguments):
+        metrics.NEWER_MESSAGES.inc()
     try:
-        return StageMessage.model_validate(arguments)
+        return read_message(arguments)
     except ValidationError as error:
+        metrics.MESSAGES_REFUSED.inc()
         logger().error("message_refused", error_count=error.error_count())
         return None
 
@@ -143,7 +161,10 @@ class _StageRun(Generic[Done]):
         with about_case(case.case_id, stage=self._stage):
             self._runtime.events.began(case, self._runtime.pool)
             try:
-                return _Finished(case, clock, self._work.do(case, clock))
+                require_time(case, self._needed_s(), self._stage)
+                finished = _Finished(case, clock, self._work.do(case, clock))
+                self._runtime.pace.note(clock.age_s)
+                return finished
             except RejectedInput as error:
                 self._rejected(case, clock, error)
             except Unavailable as error:
@@ -155,6 +176,11 @@ class _StageRun(Generic[Done]):
             except (Exception, SystemExit) as error:  # the edge: Celery would exit on some of these
                 self._crashed(case, clock, error)
             return None
+
+    def _needed_s(self) -> float:
+        """What a case takes here as a rule, and behind us at the least."""
+        pool = self._runtime.pool
+        return self._runtime.pace.typical_s(least_s_of(pool)) + least_s_after(pool)
 
     def _write(self, finished: Sequence[_Finished[Done]]) -> None:
         try:
@@ -196,7 +222,7 @@ class _StageRun(Generic[Done]):
 
     def _crashed(self, case: Claimed, clock: StageClock, error: BaseException) -> None:
         logger().error("stage_crashed", exc_info=error)
-        put_back(self._runtime, case, Unavailable("the stage crashed"))
+        put_back(self._runtime, case, StageCrashed())
         self._count(case, clock, "crashed", "crashed")
 
     def _count(self, case: Claimed, clock: StageClock, outcome: str, code: str | None = None) -> None:
@@ -216,28 +242,43 @@ def end_with_failure(runtime: PoolRuntime, case: Claimed, error: RejectedInput, 
 
 
 def put_back(runtime: PoolRuntime, case: Claimed, error: Unavailable) -> None:
-    """Queue a claimed case again, a little later each time; the sweeper rings when it is due."""
+    """Queue a claimed case again, a little later each time; the sweeper rings when it is due and its budget allows."""
     states = POOL_STATES[runtime.pool]
     entered = states.queued
     if isinstance(error, TensorMissing) and runtime.pool is not Pool.INTAKE:
         # Its tensors went with the host that held them: it is prepared once more.
         entered = CaseState.ACCEPTED
     is_free = isinstance(error, SourceBusy)
-    delay_s = BUSY_DELAY_S if is_free else min(RETRY_DELAY_MAX_S, RETRY_DELAY_S * 2 ** (case.tries - 1))
+    delay_s = BUSY_DELAY_S if is_free else redo_delay_s(case.tries, left_s=case.left_s, jitter=random.random)
     logger().warning("case_put_back", code=error.code, facts=error.facts, tries=case.tries, delay_s=delay_s)
-    _give_back(runtime, case, Return(states.claimed, entered, error.code, delay_s=delay_s, is_free=is_free))
+    _give_back(runtime, case, Return(states.claimed, entered, error.code, delay_s=delay_s, is_free=is_free, is_strike=error.is_strike))
+
+
+def require_time(case: Claimed, needed_s: float, stage: str) -> None:
+    """Refuse to begin what cannot be finished in time.
+
+    Raises
+    ------
+    ExpiredAtStage
+        Less time is left than the work needs.
+    """
+    left_s = case.left_s
+    if left_s < needed_s:
+        metrics.EXPIRED_AT_STAGE.labels(stage).inc()
+        raise ExpiredAtStage("too little time is left", left_s=round(left_s, 2), needed_s=round(needed_s, 2))
 
 
 def leave_for_later(runtime: PoolRuntime, case: Claimed, error: OutOfTime) -> None:
-    """Let go of a claimed case whose stage has used up its time: it is not tried again before its deadline.
+    """Let go of a claimed case whose time is over: it is not tried again before its deadline.
 
     Back in its queue it is the guard's, who answers it and puts it off. A case that was put off before waits for its next try.
     """
     states = POOL_STATES[runtime.pool]
     logger().warning("case_out_of_time", code=error.code, facts=error.facts, tries=case.tries)
     if case.lane is not Lane.COMPENSATION:
-        delay_s = max(RETRY_DELAY_MAX_S, Deadline(case.deadline_at).remaining_s(utc_now()))
-        _give_back(runtime, case, Return(states.claimed, states.queued, error.code, delay_s=delay_s))
+        delay_s = max(LATER_S, case.left_s)
+        is_free = isinstance(error, ExpiredAtStage)
+        _give_back(runtime, case, Return(states.claimed, states.queued, error.code, delay_s=delay_s, is_free=is_free))
         return
     try:
         try_later(runtime.services, case, states.claimed, reason=error.code)

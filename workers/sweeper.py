@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from celery import Celery
 
-from pipeline.cases.states import CaseState
+from pipeline.cases.retries import budget_change, is_poison
+from pipeline.cases.states import POOL_STATES, CaseState
 from pipeline.errors import Quarantined, Superseded, Unavailable
 from pipeline.flow import Lane, Pool
 from pipeline.observability import metrics
@@ -24,8 +25,9 @@ from pipeline.persistence.ledger.claims import Claimed, Rung, read_unclaimed
 from pipeline.persistence.ledger.deliveries import due_deliveries
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import Leadership
+from pipeline.persistence.ledger.retries import change_budgets, unpaid_retries
 from pipeline.persistence.waiting_line import queue_errors
-from workers.app import make_app, unacked_index
+from workers.app import make_app, queue_keys, unacked_index
 from workers.doorbell import place_in_line, ring, ring_delivery
 from workers.endings import Ending, fail, try_later
 from workers.pool_process import say_ready
@@ -35,6 +37,10 @@ from workers.wiring import Services, open_services
 ROUND_S = 1.0
 SLICE = 500
 """Most rows of one kind that a round looks at."""
+PUT_OFF_A_ROUND = 100
+"""Most retries of a pool that a round puts off: each is a commit that waits for the disk."""
+BUDGET_SPENT = "retry-budget-spent"
+TRIES_SPENT = "tries-spent"
 SLICE_AFTER_LOSS = 5_000
 """Most doorbells of a pool that a round rings where all are gone: the budget is for single losses."""
 CLAIMED_WITHIN_S = 5.0
@@ -94,10 +100,11 @@ class Sweeper:
         seen = sweep.newest_seen(self._services.ledger, after_id=self._last_event)
         self._last_event = seen.last_id
         self._rings_left = self._budget.next_round(seen.claim_count)
+        tokens = self._budget_retries(seen)
         for pool in POOLS:
             lapsed = self._ring_some(pool, "lease-expired", sweep.free_expired)
             metrics.LEASES_EXPIRED.labels(pool.value).inc(lapsed)
-            self._ring_some(pool, "due", sweep.ring_due)
+            self._retry(pool, tokens[pool])
             self._quarantine(pool)
         for pool in QUEUE_POOLS:
             seen_nos = self._seen_nos[pool]
@@ -109,12 +116,31 @@ class Sweeper:
             metrics.RING_BUDGET_SPENT.inc()
         self._mend_lines()
 
+    def _budget_retries(self, seen: sweep.Seen) -> dict[Pool, float]:
+        """Let each pool's retry budget gain by what was seen; return what it holds."""
+        changes = {pool: budget_change(first_attempts=seen.first_attempts.get(pool, 0), lapses=seen.lapses.get(pool, 0)) for pool in POOLS}
+        tokens = change_budgets(self._services.ledger, changes)
+        for pool, count in tokens.items():
+            metrics.RETRY_TOKENS.labels(pool.value).set(count)
+        return tokens
+
+    def _retry(self, pool: Pool, tokens: float) -> None:
+        """Ring the retries that are due, a token each; what the budget does not bear goes straight to the compensation queue."""
+        if tokens - self._ring_some(pool, "due", sweep.ring_due) >= 1 or change_budgets(self._services.ledger, {pool: 0.0})[pool] >= 1:
+            return
+        for case_id in unpaid_retries(self._services.ledger, pool, limit=PUT_OFF_A_ROUND):
+            case = read_unclaimed(self._services.ledger, case_id)
+            if case is not None:
+                with about_case(case_id):
+                    try_later(self._services, case, POOL_STATES[pool].queued, reason=BUDGET_SPENT)
+                metrics.RETRIES_SUPPRESSED.labels(pool.value, BUDGET_SPENT).inc()
+
     def _ring_some(self, pool: Pool, cause: str, find: FindRungs) -> int:
         """Ring what is found, as far as this round's budget goes."""
         if self._rings_left == 0:
             return 0
         rungs = find(self._services.ledger, pool, limit=self._rings_left)
-        self._rings_left -= len(rungs)
+        self._rings_left = max(0, self._rings_left - len(rungs))
         self._ring(pool, rungs, cause)
         return len(rungs)
 
@@ -168,13 +194,17 @@ class Sweeper:
                 self._set_aside(pool, case, CaseState(spent.state))
 
     def _set_aside(self, pool: Pool, case: Claimed, state: CaseState) -> None:
-        """End a case that costs one try after the other; one that was put off before is tried again later, and by a human at last."""
-        error = Quarantined("too many tries", pool=pool.value, tries=case.tries)
+        """Put off a case that has had all its tries; end one that crashed each time, or give it to a human if it was put off before."""
+        error = Quarantined("its work crashed again and again", pool=pool.value, tries=case.tries)
+        has_lapsed = state is POOL_STATES[pool].claimed
+        if not is_poison(case.strikes, pool=pool, lane=case.lane, has_lapsed=has_lapsed):
+            try_later(self._services, case, state, reason=TRIES_SPENT)
+            return
         try:
             if case.lane is Lane.COMPENSATION:
-                try_later(self._services, case, state, reason=error.code)
-                return
-            fail(self._app, self._services, Ending(case, state, {}), error)
+                try_later(self._services, case, state, reason=error.code, to_human=True)
+            else:
+                fail(self._app, self._services, Ending(case, state, {}), error)
         except Superseded:
             return
         metrics.QUARANTINED.labels(pool.value).inc()
@@ -198,9 +228,9 @@ class Sweeper:
         What a dead worker held lies there until its visibility is over; doorbells that were lost do not wait for that.
         """
         with queue_errors(), self._services.redis.pipeline(transaction=False) as pipe:
-            for step in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
-                pipe.llen(pool.value + step)
-            pipe.zcount(unacked_index(pool), time.time() - CLAIMED_WITHIN_S, "+inf")
+            for key in queue_keys(pool):
+                pipe.llen(key)
+            pipe.zcount(unacked_index(pool), self._services.clock.unix_s() - CLAIMED_WITHIN_S, "+inf")
             return not any(pipe.execute())
 
     def _show(self, counts: Sequence[tuple[str, int, float]]) -> None:

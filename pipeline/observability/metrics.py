@@ -12,6 +12,9 @@ CASES_LATE = Counter("secondread_case_deadline_missed_total", "Cases answered af
 STAGE_WAIT_SECONDS = Histogram("secondread_stage_wait_seconds", "From the hand-off to the claim.", ["stage", "lane"], buckets=SECONDS)
 STAGE_SECONDS = Histogram("secondread_stage_duration_seconds", "Service time of a stage.", ["stage", "lane", "outcome"], buckets=SECONDS)
 ATTEMPTS = Counter("secondread_attempts_total", "Claims, by what came of them.", ["stage", "outcome"])
+NEWER_MESSAGES = Counter("secondread_messages_newer_total", "Doorbells of a later version than this code's: an upgrade is under way.")
+MESSAGES_REFUSED = Counter("secondread_messages_refused_total", "Messages that are no doorbell that this code can read.")
+EXPIRED_AT_STAGE = Counter("secondread_expired_at_stage_total", "Claims that were not begun: too little time was left.", ["stage"])
 DUPLICATES = Counter("secondread_messages_dropped_total", "Doorbells that found nothing to claim.", ["stage"])
 STALE_COMPLETIONS = Counter("secondread_stale_completions_total", "Completions refused because the claim had passed on.", ["stage"])
 IDENTITY_MISMATCHES = Counter("secondread_identity_mismatch_total", "Stored data that was not the case's: withheld.", ["hop"])
@@ -30,8 +33,11 @@ MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbel
 RING_BUDGET_SPENT = Counter(
     "secondread_ring_budget_spent_total", "Rounds in which the sweeper rang all that its budget allows; the rest waits for the next."
 )
+RETRY_TOKENS = Gauge("secondread_retry_budget_tokens", "Retries that a pool may still have.", ["pool"], multiprocess_mode="mostrecent")
+RETRIES_SUPPRESSED = Counter("secondread_retries_suppressed_total", "Retries that were put off instead.", ["pool", "cause"])
+CATATONIC_WORKERS = Counter("secondread_worker_catatonic_total", "Worker processes ended because they received nothing.", ["pool"])
 LEASES_EXPIRED = Counter("secondread_leases_expired_total", "Claims whose worker gave no sign of life.", ["pool"])
-QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside after too many tries.", ["pool"])
+QUARANTINED = Counter("secondread_poison_quarantined_total", "Cases set aside because their work crashed again and again.", ["pool"])
 TENSORS_RECLAIMED = Counter("secondread_arena_slot_leaks_total", "Tensors that nobody freed before they expired.")
 TENSOR_BYTES = Gauge("secondread_tensor_store_bytes", "Bytes in the tensor store.", multiprocess_mode="mostrecent")
 SWEEPER_LAST_SUCCESS = Gauge(

@@ -1,5 +1,7 @@
 """Stage 3: decode, decide whether a model applies, bring each image to the model's range and size, park the tensors."""
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,8 +12,9 @@ import numpy as np
 
 from pipeline.cases.fetched import FetchedInstance
 from pipeline.dicom.decoder import Decoder
+from pipeline.dicom.errors import DecodeTimedOut
 from pipeline.dicom.instance import DecodedInstance, StoredArray
-from pipeline.errors import RejectedInput
+from pipeline.errors import OutOfTime, RejectedInput
 from pipeline.imaging.arrays import ByteImage
 from pipeline.imaging.fingerprint import fingerprint
 from pipeline.imaging.letterbox import letterbox
@@ -56,6 +59,8 @@ class PreprocessTools:
     cards: Cards
     tensors: TensorStore
     decode_timeout_s: float
+    until_s: float = math.inf
+    """Monotonic seconds: the case's time is over then, and no instance is decoded beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ def preprocess(
         Nothing was kept; the case is tried again when others have left.
     DecoderCrashed, DecoderUnavailable
         The decoder died with an instance aboard, or none was free in time.
+    OutOfTime
+        The case's time was over before the last instance was decoded.
     """
     read = [_decode(instance, tools) for instance in fetched]
     decoded = [each.decoded for each in read if each.decoded]
@@ -109,9 +116,15 @@ def preprocess(
 
 
 def _decode(instance: FetchedInstance, tools: PreprocessTools) -> _Read:
+    timeout_s = min(tools.decode_timeout_s, tools.until_s - time.monotonic())
+    if timeout_s <= 0:
+        raise OutOfTime("the time was over before an instance was decoded")
     try:
-        return _Read(instance.digest, decoded=tools.decoder.decode(instance.data, timeout_s=tools.decode_timeout_s))
+        return _Read(instance.digest, decoded=tools.decoder.decode(instance.data, timeout_s=timeout_s))
     except RejectedInput as error:
+        if isinstance(error, DecodeTimedOut) and timeout_s < tools.decode_timeout_s:
+            # It had less time than an instance may take: that says nothing of the instance.
+            raise OutOfTime("the time was over while an instance was decoded") from error
         return _Read(instance.digest, failure=error)
 
 

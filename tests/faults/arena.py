@@ -14,6 +14,7 @@ from tests.faults.history import read_history
 from tests.faults.load import Load, submit_all
 from tests.faults.observe import Watcher, republished
 from tests.faults.processes import WorkerGroup, spawn
+from tests.faults.put_off import release_put_off
 from tests.faults.servers import Place, Servers
 from tests.faults.stub_stages import Manner
 from tests.faults.wires import Wires
@@ -141,11 +142,14 @@ def arena(
     place = wires.through(fresh) if wires else fresh
     group, watcher = WorkerGroup(place, manner), Watcher(fresh.database_url)
     made = Arena(servers, place, load, group, watcher, tell)
+    releaser = spawn(release_put_off, environment=place.environment(), log=place.folder / "releaser.log")
     try:
         yield made
     finally:
         made.stop_submitting()
         group.close()
+        releaser.kill()
+        releaser.join()
         for process in made._loads:
             process.join(10)
             if process.is_alive():

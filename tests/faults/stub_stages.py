@@ -31,6 +31,7 @@ from tests.faults.history import digest_of
 from workers.doorbell import ring
 from workers.endings import Reported, Written, complete
 from workers.intake import IntakeWork, Prepared
+from workers.isolation import apart, send_back
 from workers.pool_process import pool_runtime, serve
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, parse_message, run_stage
@@ -153,8 +154,10 @@ class StubInference:
         if taken:
             seen_no = max(case.publish_no for case in view.waiting)
             claimed = claim_cases(services.ledger, taken, pool=Pool.INFERENCE, worker=services.worker, seen_no=seen_no)
-            if claimed:
-                self._run(claimed)
+            together, others = apart(claimed)
+            send_back(services, self._line, view.waiting, others)
+            if together:
+                self._run(together)
         return bool(view.waiting)
 
     def _run(self, cases: Sequence[Claimed]) -> None:

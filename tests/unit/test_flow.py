@@ -3,7 +3,18 @@
 import pytest
 
 from pipeline import flow
-from pipeline.flow import CELERY_POOLS, DEADLINE_S, REDO_RESERVE_S, STAGES, Pool, case_task_of, doorbell_of, stages_of
+from pipeline.flow import (
+    CELERY_POOLS,
+    DEADLINE_S,
+    REDO_RESERVE_S,
+    STAGES,
+    Pool,
+    case_task_of,
+    doorbell_of,
+    least_s_after,
+    least_s_of,
+    stages_of,
+)
 
 
 def test_the_story_has_seven_stages_in_order() -> None:
@@ -33,6 +44,13 @@ def test_every_stage_belongs_to_one_pool() -> None:
 )
 def test_a_pool_has_a_bell_and_a_case_in_it_the_name_of_the_pools_first_stage(pool: Pool, doorbell: str, case_task: str) -> None:
     assert (doorbell_of(pool), case_task_of(pool)) == (doorbell, case_task)
+
+
+def test_what_a_case_needs_at_the_least_is_little_and_less_the_nearer_it_is_to_its_answer() -> None:
+    assert all(0 <= stage.least_s < stage.budget_s / 10 for stage in STAGES)
+    left_s = [least_s_of(pool) + least_s_after(pool) for pool in (Pool.INTAKE, Pool.INFERENCE, Pool.REPORTING)]
+    assert left_s == sorted(left_s, reverse=True)
+    assert least_s_after(Pool.REPORTING) == 0
 
 
 def test_the_gateway_is_no_celery_pool() -> None:

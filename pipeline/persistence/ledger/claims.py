@@ -5,8 +5,10 @@ another worker has claimed since, the statement touches no row and its caller is
 """
 
 import json
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -22,8 +24,8 @@ from schemas.work import CaseInput, CaseWork
 LEASE_S = 6.0
 """A claim without a sign of life for this long is anybody's."""
 RENEW_EVERY_S = 2.0
-MAX_TRIES = 5
-"""Claims by one pool before the sweeper sets the case aside."""
+MAX_TRIES = 2
+"""Claims by one pool before the sweeper sets the case aside: a try, and one more."""
 MOST_ATTEMPTS = 30
 """Claims by all pools together: a case that goes round and round (its tensors keep getting lost) ends too."""
 
@@ -36,6 +38,8 @@ class Claimed:
     attempt: int
     """The fence."""
     tries: int
+    strikes: int
+    """Tries by this pool that crashed, or whose worker did. A case with one is a suspect."""
     lane: Lane
     accepted_at: datetime
     deadline_at: datetime
@@ -47,6 +51,19 @@ class Claimed:
     compensation_attempts: int
     client_reference: str | None
     endpoint_id: UUID | None
+
+    due_s: float = field(compare=False)
+    """The deadline on this process's monotonic clock, by the database's: a worker's wall clock may be wrong."""
+
+    @property
+    def until_s(self) -> float:
+        """Monotonic seconds until which it is worked on: its deadline; without end in the compensation lane, where it has an answer."""
+        return math.inf if self.lane is Lane.COMPENSATION else self.due_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; negative once they are over."""
+        return self.until_s - time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +89,21 @@ class Rung:
     deadline_at: datetime
 
 
-_COLUMNS = """id, attempt, tries, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary, compensation_attempts,
-client_reference, endpoint_id"""
+_COLUMNS = """id, attempt, tries, strikes, lane, accepted_at, deadline_at, input, work, result_version, is_preliminary,
+compensation_attempts, client_reference, endpoint_id, EXTRACT(EPOCH FROM deadline_at - clock_timestamp()) AS left_s"""
 """What `Claimed` is made of."""
 
-# A lapsed claim is given up and taken anew: two steps of the state table, two events.
+# A lapsed claim is given up and taken anew: two steps of the state table, two events. Due later than it was published: a
+# retry that the sweeper has not rung yet, whoever has an old doorbell for it.
 _CLAIM = text(f"""
 WITH free AS (
     SELECT id, state = :claimed AS is_lapsed FROM cases
     WHERE id = ANY(:ids) AND tries < :max_tries
-      AND (state = :queued OR (state = :claimed AND lease_until < clock_timestamp()))
+      AND ((state = :queued AND due_at <= published_at) OR (state = :claimed AND lease_until < clock_timestamp()))
     ORDER BY id FOR UPDATE
 ), moved AS (
-    UPDATE cases SET state = :claimed, attempt = attempt + 1, tries = tries + 1, claimed_by = :worker,
+    UPDATE cases SET state = :claimed, attempt = attempt + 1, tries = tries + 1,
+           strikes = strikes + CAST(is_lapsed AS integer), claimed_by = :worker,
            lease_until = clock_timestamp() + make_interval(secs => :lease_s), changed_at = clock_timestamp(),
            version = version + CASE WHEN is_lapsed THEN 2 ELSE 1 END
     FROM free WHERE cases.id = free.id
@@ -93,7 +112,8 @@ WITH free AS (
     INSERT INTO case_events (case_id, version, left_state, entered_state, attempt, worker, code, publish_no, at)
     SELECT id, version - 1, :claimed, :queued, attempt - 1, NULL, 'lease-expired', NULL, changed_at FROM moved WHERE is_lapsed
     UNION ALL
-    SELECT id, version, :queued, :claimed, attempt, :worker, NULL, CAST(:seen_no AS bigint), changed_at FROM moved
+    SELECT id, version, :queued, :claimed, attempt, :worker, CASE WHEN tries > 1 THEN 'retry' END, CAST(:seen_no AS bigint), changed_at
+    FROM moved
 )
 SELECT {_COLUMNS} FROM moved
 """)  # noqa: S608 - column names of ours
@@ -111,7 +131,7 @@ RETURNING cases.id
 
 _HAND_ON = text("""
 WITH moved AS (
-    UPDATE cases SET state = :entered, tries = 0, claimed_by = NULL, lease_until = NULL,
+    UPDATE cases SET state = :entered, tries = 0, strikes = 0, claimed_by = NULL, lease_until = NULL,
            changed_at = clock_timestamp(), version = version + 1,
            work = cases.work || done.work, timeline = cases.timeline || done.timeline,
            publish_no = nextval('publish_no'), published_at = now(), due_at = now()
@@ -128,9 +148,8 @@ SELECT id, publish_no, attempt, lane, deadline_at FROM moved
 _GIVE_BACK = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
-           tries = CASE WHEN cases.attempt >= :most_attempts OR (:is_proof AND EXISTS (
-                       SELECT FROM case_events AS e WHERE e.case_id = cases.id AND e.left_state = :left AND e.code = :code))
-                   THEN :max_tries WHEN :is_free THEN tries - 1 ELSE tries END,
+           tries = CASE WHEN :is_free THEN tries - 1 WHEN cases.attempt >= :most_attempts THEN :max_tries ELSE tries END,
+           strikes = strikes + CASE WHEN :is_strike THEN 1 ELSE 0 END,
            publish_no = nextval('publish_no'), published_at = now(), due_at = now() + make_interval(secs => :delay_s)
     FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)
     WHERE cases.id = held.id AND cases.attempt = held.attempt AND claimed_by = :worker AND state = :left
@@ -194,9 +213,9 @@ class Return:
     code: str
     delay_s: float = 0.0
     is_free: bool = False
-    """A drain or a suspect's company charges no try."""
-    is_proof: bool = False
-    """It went wrong with nobody beside: a case that was returned for the same cause before has no try left."""
+    """A drain, a suspect's company and a case whose time is over are charged no try."""
+    is_strike: bool = False
+    """The work crashed."""
 
 
 def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, worker: str) -> list[Rung]:
@@ -213,7 +232,7 @@ def give_back(ledger: Ledger, held: Sequence[tuple[UUID, int]], why: Return, *, 
         code=why.code,
         delay_s=why.delay_s,
         is_free=why.is_free,
-        is_proof=why.is_proof,
+        is_strike=why.is_strike,
         most_attempts=MOST_ATTEMPTS,
         max_tries=MAX_TRIES,
     )
@@ -225,16 +244,18 @@ def _claimed(row: Row[Any]) -> Claimed:
         case_id=row.id,
         attempt=row.attempt,
         tries=row.tries,
+        strikes=row.strikes,
         lane=Lane(row.lane),
         accepted_at=row.accepted_at,
         deadline_at=row.deadline_at,
-        input=CaseInput.model_validate(row.input),
-        work=CaseWork.model_validate(row.work),
+        input=CaseInput.model_validate(row.input, extra="ignore"),
+        work=CaseWork.model_validate(row.work, extra="ignore"),
         result_version=row.result_version,
         is_preliminary=row.is_preliminary,
         compensation_attempts=row.compensation_attempts,
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
+        due_s=time.monotonic() + float(row.left_s),
     )
 
 

@@ -37,7 +37,7 @@ WITH moved AS (
     UPDATE cases SET state = 'deferred', lane = 'compensation', deferred_because = :reason, tries = 0, claimed_by = NULL,
            lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
            due_at = clock_timestamp() + make_interval(secs => :delay_s),
-           worklist_at = CASE WHEN compensation_attempts >= :most THEN clock_timestamp() END
+           worklist_at = CASE WHEN compensation_attempts >= :most OR :to_human THEN clock_timestamp() END
     WHERE id = :case_id AND state = :state AND attempt = :attempt AND ended_at IS NULL
     RETURNING id, version, attempt, changed_at, worklist_at
 ), logged AS (
@@ -48,7 +48,7 @@ SELECT id, worklist_at FROM moved
 """)
 _RETRY = text("""
 WITH moved AS (
-    UPDATE cases SET worklist_at = NULL, compensation_attempts = 0, due_at = clock_timestamp(), version = version + 1
+    UPDATE cases SET worklist_at = NULL, compensation_attempts = 0, strikes = 0, due_at = clock_timestamp(), version = version + 1
     WHERE id = :case_id AND tenant_id = :tenant_id AND state = 'deferred' AND ended_at IS NULL
     RETURNING id, version, attempt
 ), logged AS (
@@ -119,10 +119,12 @@ class PutOff:
     left: CaseState
     reason: str
     delay_s: float
+    to_human: bool = False
+    """It is not tried again by itself."""
 
 
 def put_off(ledger: Ledger, put: PutOff) -> bool | None:
-    """Put a case off after a try that came to nothing; True where it went to the human worklist, None where it had moved."""
+    """Put a case off after tries that came to nothing; True where it went to the human worklist, None where it had moved."""
     require_transition(put.left, CaseState.DEFERRED)
     rows = run(
         ledger.durable,
@@ -132,6 +134,7 @@ def put_off(ledger: Ledger, put: PutOff) -> bool | None:
         state=put.left.value,
         reason=put.reason,
         delay_s=put.delay_s,
+        to_human=put.to_human,
         most=MOST_COMPENSATION_ATTEMPTS,
     )
     return rows[0].worklist_at is not None if rows else None

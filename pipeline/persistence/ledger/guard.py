@@ -46,7 +46,7 @@ SELECT * FROM (
     SELECT id, state, attempt, lane, result_version, input, work, client_reference, endpoint_id, changed_at, deadline_at,
            CASE WHEN state = ANY(:queued) THEN GREATEST(clock_timestamp(), due_at) ELSE clock_timestamp() END
                >= deadline_at - LEAST(make_interval(secs => :reserve_s), (deadline_at - accepted_at) / 5) AS is_due
-    FROM cases WHERE ended_at IS NULL AND state <> 'deferred'
+    FROM cases WHERE ended_at IS NULL
 ) AS open_cases
 WHERE (result_version = 0 AND is_due)
    OR (result_version = 0 AND state = :waiting AND changed_at <= clock_timestamp() - make_interval(secs => :wait_s))
@@ -87,6 +87,7 @@ SELECT id, pg_notify('{ANSWER_CHANNEL}', id::text) FROM moved
 def owed_cases(ledger: Ledger, *, wait_s: float, reserve_s: float, limit: int) -> list[OwedCase]:
     """Cases that have waited `wait_s` for the model, or whose deadline is less than `reserve_s` away, and have no answer.
 
+    A case that was put off early, its tries spent, is answered by its deadline too, where it stands.
     Also those that were answered, have gone back to a queue since and cannot be in time any more: they are to be put off.
     """
     waiting = POOL_STATES[Pool.INFERENCE].queued.value
@@ -123,8 +124,8 @@ def _owed(row: Row[Any]) -> OwedCase:
         lane=Lane(row.lane),
         result_version=row.result_version,
         is_due=row.is_due,
-        input=CaseInput.model_validate(row.input),
-        work=CaseWork.model_validate(row.work),
+        input=CaseInput.model_validate(row.input, extra="ignore"),
+        work=CaseWork.model_validate(row.work, extra="ignore"),
         client_reference=row.client_reference,
         endpoint_id=row.endpoint_id,
     )

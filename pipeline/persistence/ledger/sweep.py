@@ -6,7 +6,7 @@ Redis was emptied or replaced; a lease ran out.
 """
 
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +45,7 @@ _OVERTAKEN = text(
         chosen="""
     SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL
       AND publish_no < CAST(CAST(:seen_nos AS jsonb) ->> lane AS bigint) - CAST(:slack AS bigint)
-      AND published_at < clock_timestamp() - make_interval(secs => :after_s) AND due_at <= clock_timestamp() AND tries < :max_tries
+      AND published_at < clock_timestamp() - make_interval(secs => :after_s) AND due_at <= published_at AND tries < :max_tries
     ORDER BY publish_no LIMIT :limit"""
     )
 )
@@ -53,23 +53,41 @@ _ALL_QUEUED = text(
     _RING.format(
         chosen="""
     SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND publish_no <= CAST(:up_to_no AS bigint)
-      AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND due_at <= clock_timestamp()
+      AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND due_at <= published_at
     ORDER BY publish_no LIMIT :limit"""
     )
 )
-_DUE = text(
-    _RING.format(
-        chosen="""
+# A token of the pool's retry budget each, taken in the statement that rings: two sweepers cannot spend one twice. What was given
+# back free of charge has had no try: it is rung for nothing.
+_DUE = text("""
+WITH budget AS (
+    SELECT CAST(floor(tokens) AS bigint) AS whole FROM retry_budgets WHERE pool = :pool FOR UPDATE
+), untried AS (
     SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
-      AND tries < :max_tries ORDER BY due_at LIMIT :limit"""
-    )
+      AND tries = 0
+    ORDER BY due_at LIMIT CAST(:limit AS bigint) FOR UPDATE SKIP LOCKED
+), retries AS (
+    SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
+      AND tries BETWEEN 1 AND CAST(:max_tries AS integer) - 1
+    ORDER BY due_at LIMIT LEAST(CAST(:limit AS bigint), COALESCE((SELECT whole FROM budget), 0)) FOR UPDATE SKIP LOCKED
+), chosen AS (
+    SELECT id FROM untried UNION ALL SELECT id FROM retries
+), moved AS (
+    UPDATE cases SET publish_no = nextval('publish_no'), published_at = clock_timestamp()
+    FROM chosen WHERE cases.id = chosen.id
+    RETURNING cases.id, cases.publish_no, cases.attempt, cases.lane, cases.deadline_at
+), paid AS (
+    UPDATE retry_budgets SET tokens = tokens - (SELECT count(*) FROM retries) WHERE pool = :pool
 )
+SELECT * FROM moved
+""")
 _EXPIRED = text("""
 WITH chosen AS (
     SELECT id FROM cases WHERE state = :claimed AND ended_at IS NULL AND lease_until < clock_timestamp() AND tries < :max_tries
     ORDER BY lease_until LIMIT :limit FOR UPDATE SKIP LOCKED
 ), moved AS (
-    UPDATE cases SET state = :queued, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
+    UPDATE cases SET state = :queued, strikes = strikes + 1, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(),
+           version = version + 1,
            publish_no = nextval('publish_no'), published_at = now(), due_at = now()
     FROM chosen WHERE cases.id = chosen.id
     RETURNING cases.*
@@ -89,7 +107,8 @@ SELECT state, count(*) AS case_count, EXTRACT(EPOCH FROM clock_timestamp() - min
 FROM cases WHERE ended_at IS NULL GROUP BY state
 """)
 _SEEN = text("""
-SELECT entered_state, lane, max(case_events.id) AS last_id, max(case_events.publish_no) AS publish_no, count(*) AS event_count
+SELECT entered_state, lane, max(case_events.id) AS last_id, max(case_events.publish_no) AS publish_no, count(*) AS event_count,
+       count(*) FILTER (WHERE code IS NULL) AS first_count, count(*) FILTER (WHERE code = 'lease-expired') AS lapsed_count
 FROM case_events JOIN cases ON cases.id = case_id
 WHERE case_events.id > :after_id GROUP BY entered_state, lane
 """)
@@ -99,7 +118,7 @@ _WAITING = text("""
 SELECT id, publish_no, attempt, lane, deadline_at, accepted_at, work->'prepared'->>'model' AS model,
        CAST(work->'prepared'->'model_input'->'shape'->>0 AS integer) AS image_count
 FROM cases
-WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND due_at <= clock_timestamp()
+WHERE state = :queued AND ended_at IS NULL AND tries < :max_tries AND due_at <= published_at
   AND published_at < clock_timestamp() - make_interval(secs => :settle_s) AND publish_no > CAST(:after_no AS bigint)
 ORDER BY publish_no LIMIT :limit
 """)
@@ -125,6 +144,10 @@ class Seen:
     publish_nos: Mapping[Pool, Mapping[Lane, int]]
     """The highest publish number that each pool has answered in each lane; where nothing was claimed there is no entry."""
     claim_count: int
+    first_attempts: Mapping[Pool, int]
+    """Claims that were not a case's second in its pool."""
+    lapses: Mapping[Pool, int]
+    """Leases that ran out of cases that had a try left."""
 
 
 def newest_seen(ledger: Ledger, *, after_id: int) -> Seen:
@@ -133,12 +156,20 @@ def newest_seen(ledger: Ledger, *, after_id: int) -> Seen:
     pools = {states.claimed.value: pool for pool, states in POOL_STATES.items()}
     claims = [row for row in rows if row.entered_state in pools]
     publish_nos: defaultdict[Pool, dict[Lane, int]] = defaultdict(dict)
+    first_attempts, lapses = Counter[Pool](), Counter[Pool]()
     for row in claims:
         publish_nos[pools[row.entered_state]][Lane(row.lane)] = row.publish_no or 0
+        first_attempts[pools[row.entered_state]] += row.first_count
+    queues = {states.queued.value: pool for pool, states in POOL_STATES.items()}
+    for row in rows:
+        if row.entered_state in queues:
+            lapses[queues[row.entered_state]] += row.lapsed_count
     return Seen(
         last_id=max((row.last_id for row in rows), default=after_id),
         publish_nos=publish_nos,
         claim_count=sum(row.event_count for row in claims),
+        first_attempts=first_attempts,
+        lapses=+lapses,
     )
 
 
@@ -192,12 +223,12 @@ def ring_all(ledger: Ledger, pool: Pool, *, up_to_no: int, limit: int) -> list[R
 
 
 def ring_due(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
-    """Cases that were given back with a delay that is over now."""
-    return _ring(ledger, _DUE, pool, limit)
+    """Cases that were given back with a delay that is over now, as far as the pool's retry budget reaches."""
+    return _ring(ledger, _DUE, pool, limit, pool=pool.value)
 
 
 def free_expired(ledger: Ledger, pool: Pool, *, limit: int) -> list[Rung]:
-    """Put cases back whose worker has not renewed its lease, with fresh publish numbers."""
+    """Put cases back whose worker has not renewed its lease, with fresh publish numbers: a strike each."""
     states = POOL_STATES[pool]
     rows = run(ledger.relaxed, _EXPIRED, claimed=states.claimed.value, queued=states.queued.value, max_tries=MAX_TRIES, limit=limit)
     return [rung(row) for row in rows]
@@ -229,6 +260,6 @@ def purge_keys(ledger: Ledger, *, older_than_hours: int) -> None:
     run(ledger.relaxed, _PURGE_KEYS, hours=older_than_hours)
 
 
-def _ring(ledger: Ledger, statement: Any, pool: Pool, limit: int, **parameters: Any) -> list[Rung]:
-    rows = run(ledger.relaxed, statement, queued=POOL_STATES[pool].queued.value, max_tries=MAX_TRIES, limit=limit, **parameters)
+def _ring(ledger: Ledger, statement: Any, of: Pool, limit: int, **parameters: Any) -> list[Rung]:
+    rows = run(ledger.relaxed, statement, queued=POOL_STATES[of].queued.value, max_tries=MAX_TRIES, limit=limit, **parameters)
     return [rung(row) for row in rows]

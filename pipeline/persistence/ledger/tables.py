@@ -6,6 +6,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     Identity,
     Index,
     Integer,
@@ -71,6 +72,8 @@ CASES = Table(
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     # Claims by the present pool; counted before the body runs, back to 0 when the case is handed on.
     Column("tries", Integer, nullable=False, server_default=text("0")),
+    # Those of them that crashed, or whose worker did.
+    Column("strikes", Integer, nullable=False, server_default=text("0")),
     Column("claimed_by", Text),
     Column("lease_until", MOMENT),
     # The doorbell that this row stands for: the row is its own outbox. Due later than it was published: given back with a delay.
@@ -84,6 +87,14 @@ CASES = Table(
     # On nothing that changes while a case is open: an update that finds room on its page touches no index, only the end must.
     Index("cases_open", "id", postgresql_where=text("ended_at IS NULL")),
     Index("cases_of_tenant", "tenant_id", "id"),
+)
+
+# One row a pool, made by the migration: how many retries it may still have.
+RETRY_BUDGETS = Table(
+    "retry_budgets",
+    METADATA,
+    Column("pool", Text, primary_key=True),
+    Column("tokens", Double, nullable=False, server_default=text("20")),
 )
 
 CASE_EVENTS = Table(

@@ -18,6 +18,14 @@ def decoder() -> Iterator[Decoder]:
         yield pool
 
 
+@pytest.fixture
+def alone() -> Iterator[Decoder]:
+    """A pool of one child that is nobody else's."""
+    with Decoder(child_count=1) as pool:
+        pool.warm()
+        yield pool
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give `expectation` every row of the corpus folders that hold single and broken files."""
     if "expectation" not in metafunc.fixturenames:

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,14 +33,6 @@ os._exit(1)
 
 def picture(seed: int) -> npt.NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (40 + seed, 30)).astype(np.uint8)
-
-
-@pytest.fixture
-def alone() -> Iterator[Decoder]:
-    """A pool of one child that is nobody else's."""
-    with Decoder(child_count=1) as pool:
-        pool.warm()
-        yield pool
 
 
 def test_a_phantom_comes_back_with_its_values_and_its_header(decoder: Decoder) -> None:

@@ -4,10 +4,13 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from celery import Celery
+from pydantic import SecretStr
 from sqlalchemy import text
 from uuid6 import uuid7
 
@@ -15,16 +18,24 @@ from migrations.run import migrate
 from pipeline.cases.states import POOL_STATES, CaseState
 from pipeline.deadline import utc_now
 from pipeline.flow import Lane, Pool
+from pipeline.inference.card import SHIPPED_MODELS, find_cards
 from pipeline.persistence.ledger.admission import NewCase
 from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
+from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.deliveries import Endpoint, add_endpoint
 from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
 from pipeline.persistence.ledger.tables import METADATA
+from pipeline.persistence.uploads import ObjectPlace
+from pipeline.persistence.waiting_line import open_redis
+from pipeline.tensors.memory import MemoryStore
 from schemas.work import CaseInput, ReceivedInstance
 from tests.integration.persistence.answers import answer_of
 from tests.integration.persistence.singly import accept_case
+from workers.app import make_app
 from workers.embedded.postgres import EmbeddedPostgres
+from workers.settings import Settings
+from workers.wiring import Services
 
 TENANT = UUID(int=1)
 
@@ -57,8 +68,9 @@ def ledger(session_ledger: Ledger) -> Ledger:
     with session_ledger.relaxed.connect() as connection:
         # Whose rows are only added can be emptied as a whole, by the owner.
         connection.exec_driver_sql(f"TRUNCATE {', '.join(ONLY_ADDED)}")
-        for table in METADATA.tables.keys() - ONLY_ADDED:
+        for table in METADATA.tables.keys() - ONLY_ADDED - {"retry_budgets"}:
             connection.exec_driver_sql(f"DELETE FROM {table}")
+        connection.exec_driver_sql("UPDATE retry_budgets SET tokens = DEFAULT")
     return session_ledger
 
 
@@ -185,3 +197,28 @@ def endpoint(ledger: Ledger) -> Endpoint:
 def callback(endpoint: Endpoint) -> Callable[[], Callback]:
     """A new event for that endpoint."""
     return lambda: Callback(new_id(), endpoint.id, "case.completed", '{"type": "case.completed"}')
+
+
+@pytest.fixture
+def services(ledger: Ledger, clean_redis: str, tmp_path: Path) -> Iterator[Services]:
+    """What a sweeper works with."""
+    client = open_redis(clean_redis)
+    yield Services(
+        settings=Settings(redis_url=SecretStr(clean_redis), state_dir=tmp_path),
+        worker="sweeper@test",
+        ledger=ledger,
+        clock=LedgerClock(ledger),
+        redis=client,
+        tensors=MemoryStore(capacity_bytes=1),
+        uploads=ObjectPlace(str(tmp_path)),
+        sources={},
+        cards=find_cards(SHIPPED_MODELS),
+    )
+    client.close()
+
+
+@pytest.fixture
+def app(services: Services) -> Iterator[Celery]:
+    """Its publisher."""
+    with make_app(services.settings) as app:
+        yield app

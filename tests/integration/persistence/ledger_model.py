@@ -33,6 +33,7 @@ class ModelCase:
     state: CaseState = CaseState.ACCEPTED
     attempt: int = 0
     tries: int = 0
+    strikes: int = 0
     holder: str | None = None
     is_lapsed: bool = False
     version: int = 1
@@ -41,16 +42,19 @@ class ModelCase:
     """Its doorbell was published long ago."""
     is_delayed: bool = False
     """Its doorbell was to be rung later than it was published."""
-    went_back: set[tuple[CaseState, str]] = field(default_factory=set)
-    """From where, and for what cause, it was returned to a queue."""
 
     @property
-    def is_due(self) -> bool:
-        return self.is_old or not self.is_delayed
+    def is_due_retry(self) -> bool:
+        """It was given back with a delay that is over; nobody has rung for it."""
+        return self.is_delayed and self.is_old
 
     def is_free_for(self, states: PoolStates) -> bool:
         """Whether it waits for the pool, or its worker there gave no sign of life."""
-        return self.state is states.queued or (self.state is states.claimed and self.is_lapsed)
+        return self.state is states.queued or self.is_lapsed_in(states)
+
+    def is_to_claim_for(self, states: PoolStates) -> bool:
+        """The same, without what waits for its retry to be rung."""
+        return (self.state is states.queued and not self.is_delayed) or self.is_lapsed_in(states)
 
     def is_lapsed_in(self, states: PoolStates) -> bool:
         return self.state is states.claimed and self.is_lapsed
@@ -73,9 +77,10 @@ class Model:
     def claim(self, asked: Sequence[UUID], pool: Pool, worker: str) -> list[UUID]:
         """Take what is free and has tries left, in the order asked."""
         states = POOL_STATES[pool]
-        taken = [each for each in dict.fromkeys(asked) if self.cases[each].is_free_for(states) and self.cases[each].tries < MAX_TRIES]
+        taken = [each for each in dict.fromkeys(asked) if self.cases[each].is_to_claim_for(states) and self.cases[each].tries < MAX_TRIES]
         for case_id in taken:
             case = self.cases[case_id]
+            case.strikes += case.is_lapsed
             case.move(states.claimed, steps=2 if case.is_lapsed else 1)
             case.attempt, case.tries, case.holder = case.attempt + 1, case.tries + 1, worker
             self.claims.append(Held(case_id, case.attempt, pool, worker))
@@ -91,18 +96,20 @@ class Model:
         standing = [held for held in group if self.stands(held)]
         for held in standing:
             self.cases[held.case_id].move(entered)
-            self.cases[held.case_id].tries = 0
+            self.cases[held.case_id].tries = self.cases[held.case_id].strikes = 0
         return {held.case_id for held in standing}
 
     def give_back(self, group: Sequence[Held], why: Return, worker: str) -> set[UUID]:
-        """Return what stands and is this worker's; the last attempt of all, and a proof that repeats itself, cost the rest of the tries."""
+        """Return what stands and is this worker's; the last attempt of all costs the rest of the tries, if it is charged."""
         standing = [held for held in group if self.stands(held) and self.cases[held.case_id].holder == worker]
         for held in standing:
             case = self.cases[held.case_id]
-            is_spent = case.attempt >= MOST_ATTEMPTS or (why.is_proof and (why.left, why.code) in case.went_back)
             case.move(why.entered)
-            case.tries = MAX_TRIES if is_spent else case.tries - why.is_free
-            case.went_back.add((why.left, why.code))
+            case.strikes += why.is_strike
+            if why.is_free:
+                case.tries -= 1
+            elif case.attempt >= MOST_ATTEMPTS:
+                case.tries = MAX_TRIES
         return {held.case_id for held in standing}
 
     def complete(self, group: Sequence[Held], version: int) -> set[UUID]:
@@ -131,6 +138,7 @@ class Model:
         lapsed = {each for each, case in self.cases.items() if case.is_lapsed_in(states) and case.tries < MAX_TRIES}
         for case_id in lapsed:
             self.cases[case_id].move(states.queued)
+            self.cases[case_id].strikes += 1
         return lapsed
 
     def spent(self, pool: Pool) -> set[UUID]:
@@ -139,9 +147,9 @@ class Model:
         return {each for each, case in self.cases.items() if case.is_free_for(states) and case.tries >= MAX_TRIES}
 
     def waiting(self, pool: Pool) -> dict[UUID, ModelCase]:
-        """Cases that a doorbell of the pool may speak of now."""
+        """Cases that wait for the pool and have tries left."""
         queued = POOL_STATES[pool].queued
-        return {each: case for each, case in self.cases.items() if case.state is queued and case.tries < MAX_TRIES and case.is_due}
+        return {each: case for each, case in self.cases.items() if case.state is queued and case.tries < MAX_TRIES}
 
     def rung(self, rungs: Iterable[Rung], *, is_delayed: bool = False) -> set[UUID]:
         """Note fresh doorbells; each must have a number above all before it."""

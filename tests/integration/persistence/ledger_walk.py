@@ -43,12 +43,13 @@ def of(known: Sequence[Known], pick: int) -> Known:
 def held_by_row(row: Row[Any]) -> tuple[Any, ...]:
     """A row's part in the comparison."""
     is_lapsed, is_delayed = bool(row.is_lapsed), row.due_at > row.published_at
-    return (row.state, row.attempt, row.tries, row.claimed_by, is_lapsed, row.version, row.result_version, row.publish_no, is_delayed)
+    what = (row.state, row.attempt, row.tries, row.strikes, row.claimed_by, is_lapsed)
+    return (*what, row.version, row.result_version, row.publish_no, is_delayed)
 
 
 def held_by_model(case: ModelCase) -> tuple[Any, ...]:
     """The same of a case of the model."""
-    what = (case.state.value, case.attempt, case.tries, case.holder, case.is_lapsed)
+    what = (case.state.value, case.attempt, case.tries, case.strikes, case.holder, case.is_lapsed)
     return (*what, case.version, case.result_version, case.publish_no, case.is_delayed)
 
 

@@ -1,8 +1,8 @@
 """Claim, fence, lease, hand on and give back, against a real PostgreSQL."""
 
+import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from pipeline.cases.states import CaseState, ForbiddenTransition
+from pipeline.deadline import utc_now
 from pipeline.errors import StaleCompletion
 from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.claims import (
@@ -69,6 +70,7 @@ def test_a_claim_tells_the_worker_all_that_it_needs(ledger: Ledger, cases: Cases
             case_id=case_id,
             attempt=1,
             tries=1,
+            strikes=0,
             lane=Lane.URGENT,
             accepted_at=new.accepted_at,
             deadline_at=new.deadline_at,
@@ -79,8 +81,20 @@ def test_a_claim_tells_the_worker_all_that_it_needs(ledger: Ledger, cases: Cases
             compensation_attempts=0,
             client_reference="order-17",
             endpoint_id=new.endpoint_id,
+            due_s=0.0,
         )
     ]
+
+
+def test_what_is_left_is_told_by_the_databases_clock(ledger: Ledger, cases: Cases) -> None:
+    late = cases.accepted(deadline_at=utc_now() - timedelta(seconds=100), accepted_at=utc_now() - timedelta(seconds=130))
+    routine, put_off = cases.accepted(), cases.accepted(lane=Lane.COMPENSATION)
+
+    left_s = {case.case_id: case.left_s for case in claim(ledger, routine, late, put_off)}
+
+    assert left_s[routine] == pytest.approx(30, abs=10)
+    assert left_s[late] == pytest.approx(-100, abs=10)
+    assert left_s[put_off] == math.inf
 
 
 def test_a_claim_is_counted_and_leased_before_any_work(ledger: Ledger, cases: Cases) -> None:
@@ -155,7 +169,7 @@ def test_a_lapsed_lease_is_anybodys_and_the_attempt_goes_up(ledger: Ledger, case
 
     (second,) = claim(ledger, first.case_id, worker="w2")
 
-    assert (second.attempt, second.tries) == (2, 2)
+    assert (second.attempt, second.tries, second.strikes) == (2, 2, 1)
     assert cases.row(first.case_id).claimed_by == "w2"
 
 
@@ -176,7 +190,7 @@ def test_a_lapsed_claim_is_given_up_and_taken_anew_in_the_history(ledger: Ledger
         ledger.relaxed, text("SELECT * FROM case_events WHERE case_id = :id AND version > 2 ORDER BY id"), id=first.case_id
     )
     assert (given_up.code, given_up.attempt, given_up.worker, given_up.publish_no) == ("lease-expired", 1, None, None)
-    assert (taken.code, taken.attempt, taken.worker, taken.publish_no) == (None, 2, "w2", 1)
+    assert (taken.code, taken.attempt, taken.worker, taken.publish_no) == ("retry", 2, "w2", 1)
 
 
 def test_the_first_worker_is_refused_whatever_it_does_after_its_lease_was_taken(ledger: Ledger, cases: Cases) -> None:
@@ -380,28 +394,6 @@ def test_each_case_is_given_back_under_its_own_attempt(ledger: Ledger, cases: Ca
 
     assert [rung.case_id for rung in returned] == [neighbour.case_id]
     assert cases.row(again.case_id).state == "fetching"
-
-
-def test_a_case_that_went_wrong_alone_as_it_did_in_company_has_no_try_left(ledger: Ledger, cases: Cases) -> None:
-    in_company = Return(CaseState.FETCHING, CaseState.ACCEPTED, "hung")
-    alone = replace(in_company, is_proof=True)
-    suspect, fellow = cases.claimed(), cases.claimed()
-
-    give_back(ledger, [(suspect.case_id, 1), (fellow.case_id, 1)], in_company, worker="w1")
-    claim(ledger, suspect.case_id, fellow.case_id, worker="w1")
-    give_back(ledger, [(suspect.case_id, 2)], alone, worker="w1")
-    give_back(ledger, [(fellow.case_id, 2)], replace(alone, code="another cause"), worker="w1")
-
-    assert (cases.row(suspect.case_id).tries, cases.row(fellow.case_id).tries) == (MAX_TRIES, 2)
-    assert claim(ledger, suspect.case_id) == []
-
-
-def test_the_first_time_that_a_case_goes_wrong_alone_proves_nothing(ledger: Ledger, cases: Cases) -> None:
-    case = cases.claimed()
-
-    give_back(ledger, [(case.case_id, 1)], Return(CaseState.FETCHING, CaseState.ACCEPTED, "hung", is_proof=True), worker="w1")
-
-    assert cases.row(case.case_id).tries == 1
 
 
 def test_another_worker_cannot_give_a_case_back(ledger: Ledger, cases: Cases) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 from sqlalchemy import text
 
+from pipeline.cases.retries import MOST_TOKENS
 from pipeline.cases.states import POOL_STATES, CaseState
 from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger import claims, sweep
@@ -20,6 +21,7 @@ from pipeline.persistence.ledger.admission import Accepted, KeyReused, NewCase, 
 from pipeline.persistence.ledger.claims import Return, renew_leases
 from pipeline.persistence.ledger.engine import Ledger, run
 from pipeline.persistence.ledger.outcomes import Ownership, cancel_case
+from pipeline.persistence.ledger.retries import change_budgets
 from schemas.work import CaseInput
 from tests.integration.persistence.ledger_model import MAX_TRIES, MOST_ATTEMPTS, OVERTAKEN_BY, ModelCase
 from tests.integration.persistence.ledger_walk import DUE_AT, ENDPOINT, MUST_MEET, NOON, LedgerWalk, of
@@ -130,12 +132,12 @@ class LedgerMachine(LedgerWalk):
         self.end(held.case_id, CaseState.FAILED, (held.attempt, left), partial(self.write_failure, owner))
 
     @precondition(lambda self: self.model.claims)
-    @rule(picks=PICKS, to_intake=st.booleans(), is_delayed=st.booleans(), charge=st.sampled_from(["free", "try", "proof"]))
+    @rule(picks=PICKS, to_intake=st.booleans(), is_delayed=st.booleans(), charge=st.sampled_from(["try", "strike", "free"]))
     def give_back(self, picks: list[int], to_intake: bool, is_delayed: bool, charge: str) -> None:
         group = self.group(picks, set(POOL_STATES))
         states = POOL_STATES[group[0].pool]
         entered, delay_s = CaseState.ACCEPTED if to_intake else states.queued, LONG_S if is_delayed else 0.0
-        why = Return(states.claimed, entered, "x", delay_s, is_free=charge == "free", is_proof=charge == "proof")
+        why = Return(states.claimed, entered, "x", delay_s, is_free=charge == "free", is_strike=charge == "strike")
         self.give_group_back(group, why)
 
     @precondition(lambda self: self.model.open_ids())
@@ -184,21 +186,22 @@ class LedgerMachine(LedgerWalk):
         for pool in POOL_STATES:
             seen_no = self.model.newest_no
             waiting = self.model.waiting(pool).items()
-            expected = {each for each, case in waiting if case.is_old and case.publish_no < seen_no - OVERTAKEN_BY}
+            expected = {each for each, case in waiting if case.is_old and not case.is_delayed and case.publish_no < seen_no - OVERTAKEN_BY}
             rungs = sweep.ring_overtaken(self.ledger, pool, seen_nos=dict.fromkeys(Lane, seen_no), limit=100)
             self.note_rung("overtaken", rungs, expected)
 
     @rule()
     def ring_all(self) -> None:
         for pool in POOL_STATES:
-            expected = {each for each, case in self.model.waiting(pool).items() if case.is_old}
+            expected = {each for each, case in self.model.waiting(pool).items() if case.is_old and not case.is_delayed}
             rungs = sweep.ring_all(self.ledger, pool, up_to_no=self.model.newest_no, limit=100)
             self.note_rung("all", rungs, expected)
 
     @rule()
     def ring_due(self) -> None:
+        change_budgets(self.ledger, dict.fromkeys(POOL_STATES, MOST_TOKENS))
         for pool in POOL_STATES:
-            expected = {each for each, case in self.model.waiting(pool).items() if case.is_delayed}
+            expected = {each for each, case in self.model.waiting(pool).items() if case.is_due_retry}
             self.note_rung("due", sweep.ring_due(self.ledger, pool, limit=100), expected)
 
     @precondition(lambda self: any(self.model.spent(pool) for pool in POOL_STATES))

@@ -250,15 +250,16 @@ def test_the_newest_seen_are_the_highest_numbers_that_each_pool_answered_in_each
         Pool.INFERENCE: {Lane.ROUTINE: 0},
         Pool.REPORTING: {Lane.ROUTINE: 99},
     }
-    assert sweep.newest_seen(ledger, after_id=start) == sweep.Seen(end, seen_nos, claim_count=6)
-    assert sweep.newest_seen(ledger, after_id=end) == sweep.Seen(end, {}, claim_count=0)
+    first_attempts = {Pool.INTAKE: 4, Pool.INFERENCE: 1, Pool.REPORTING: 1}
+    assert sweep.newest_seen(ledger, after_id=start) == sweep.Seen(end, seen_nos, 6, first_attempts, {})
+    assert sweep.newest_seen(ledger, after_id=end) == sweep.Seen(end, {}, 0, {}, {})
 
 
 def test_a_new_ledger_has_no_last_event(ledger: Ledger) -> None:
     last = sweep.last_event_id(ledger)
 
     assert last == 0
-    assert sweep.newest_seen(ledger, after_id=last) == sweep.Seen(0, {}, claim_count=0)
+    assert sweep.newest_seen(ledger, after_id=last) == sweep.Seen(0, {}, 0, {}, {})
 
 
 def test_who_awaits_inference_is_told_with_what_the_line_needs(ledger: Ledger, cases: Cases) -> None:

@@ -3,30 +3,21 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from celery import Celery
 from prometheus_client import REGISTRY
-from pydantic import SecretStr
 
 from pipeline.cases.states import CaseState
 from pipeline.flow import Pool
-from pipeline.inference.card import SHIPPED_MODELS, find_cards
 from pipeline.persistence.ledger.claims import HandOn, hand_on
-from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import Leadership
 from pipeline.persistence.ledger.sweep import RINGS_A_ROUND
-from pipeline.persistence.uploads import ObjectPlace
-from pipeline.persistence.waiting_line import open_redis
-from pipeline.tensors.memory import MemoryStore
 from workers import sweeper as process
-from workers.app import make_app, unacked_hash, unacked_index
-from workers.settings import Settings
+from workers.app import unacked_hash, unacked_index
 from workers.sweeper import CLAIMED_WITHIN_S, Sweeper, sweep_while_leading
 from workers.wiring import Services
 
@@ -36,29 +27,6 @@ Cases = Any
 """The factory of `conftest.py`."""
 OLD_S = 60.0
 LIMIT_S = 10.0
-
-
-@pytest.fixture
-def services(ledger: Ledger, clean_redis: str, tmp_path: Path) -> Iterator[Services]:
-    client = open_redis(clean_redis)
-    yield Services(
-        settings=Settings(redis_url=SecretStr(clean_redis), state_dir=tmp_path),
-        worker="sweeper@test",
-        ledger=ledger,
-        clock=LedgerClock(ledger),
-        redis=client,
-        tensors=MemoryStore(capacity_bytes=1),
-        uploads=ObjectPlace(str(tmp_path)),
-        sources={},
-        cards=find_cards(SHIPPED_MODELS),
-    )
-    client.close()
-
-
-@pytest.fixture
-def app(services: Services) -> Iterator[Celery]:
-    with make_app(services.settings) as app:
-        yield app
 
 
 @pytest.fixture

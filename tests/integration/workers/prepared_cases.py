@@ -15,7 +15,7 @@ from pipeline.persistence.ledger.admission import NewCase, accept_cases
 from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.tensors.shared_memory import SharedMemoryStore
-from schemas.work import CaseInput, PreparedCase, PreparedInstance
+from schemas.work import CaseInput, PreparedCase
 from tests.integration.workers.stub_work import ENDPOINT, new_id
 
 Image = npt.NDArray[np.uint8]
@@ -49,5 +49,5 @@ class PreparedCases:
 
     def _prepared(self, case: Claimed, image: Image) -> HandOn:
         handle = self.tensors.put(image[np.newaxis], case_id=case.case_id, generation=case.attempt, expires_at=utc_now() + LIFETIME)
-        prepared = PreparedCase(model=self.model, instances=(PreparedInstance(digest="0" * 64),), images=(), model_input=handle)
+        prepared = PreparedCase(model=self.model, instances=(), images=(), model_input=handle)
         return HandOn(case.case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, {})

@@ -22,6 +22,10 @@ EMPTY = "TRUNCATE cases, case_events, results, deliveries, idempotency_keys"
 LAPSE = text("UPDATE cases SET lease_until = clock_timestamp() - interval '1 ms' WHERE lease_until IS NOT NULL")
 AGE = text("UPDATE cases SET published_at = published_at - interval '1 h', due_at = due_at - interval '1 h' WHERE ended_at IS NULL")
 COMPENSATION = text("UPDATE cases SET lane = 'compensation', compensation_attempts = 1")
+DUE_IN = text("""
+UPDATE cases SET deadline_at = clock_timestamp() + make_interval(secs => :left_s),
+       accepted_at = clock_timestamp() + make_interval(secs => :left_s) - interval '30 s'
+""")
 ROWS = text("SELECT *, due_at > published_at AS is_delayed FROM cases")
 SAID = text("""
 SELECT (SELECT count(*) FROM results WHERE case_id = :id) AS results, (SELECT count(*) FROM deliveries WHERE case_id = :id) AS callbacks,
@@ -68,6 +72,10 @@ class StubCases:
     def to_compensation(self) -> None:
         """Let all have been put off once and sent back to work."""
         run(self.ledger.relaxed, COMPENSATION)
+
+    def leave(self, left_s: float) -> None:
+        """Let all cases have so long until their deadline, of half a minute."""
+        run(self.ledger.relaxed, DUE_IN, left_s=left_s)
 
     def rows(self) -> dict[UUID, Any]:
         """All rows, by id."""

@@ -1,64 +1,31 @@
 """What is done round every stage, on a real ledger: no work of a pool ends its process, and each case ends or waits alone."""
 
+import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from prometheus_client import REGISTRY
-from pydantic import SecretStr
+from sqlalchemy import text
 
-from migrations.run import migrate
 from pipeline.errors import IdentityMismatch, LedgerUnavailable, RejectedInput, SourceBusy, SourceTimeout, TensorMissing
-from pipeline.flow import Pool
+from pipeline.flow import Lane, Pool
+from pipeline.persistence.ledger import sweep
 from pipeline.persistence.ledger.claims import Claimed, Rung, claim_cases
+from pipeline.persistence.ledger.engine import run
 from pipeline.persistence.ledger.outcomes import Answer, Completion
 from tests.integration.workers.stub_cases import StubCases, message_for
 from tests.integration.workers.stub_work import StubReporting
-from workers.app import make_app
-from workers.embedded.postgres import EmbeddedPostgres
 from workers.endings import Written
-from workers.flower_events import TaskEvents
-from workers.group import Watch
-from workers.leases import LeaseKeeper
-from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, run_stage
-from workers.wiring import open_services
 
 pytestmark = pytest.mark.services
 
 CRASHES = [MemoryError, RecursionError, SystemExit, ValueError, AssertionError, StopIteration, ZeroDivisionError]
 Spoil = Callable[[Claimed], object]
-
-
-@pytest.fixture(scope="module")
-def database(postgres: EmbeddedPostgres) -> str:
-    url = postgres.create_database("stage_run_tests")
-    migrate(url)
-    return url
-
-
-@pytest.fixture
-def runtime(database: str, clean_redis: str, tmp_path: Path) -> Iterator[PoolRuntime]:
-    """What the tasks of a reporting process share."""
-    settings = Settings(
-        database_url=SecretStr(database), redis_url=SecretStr(clean_redis), state_dir=tmp_path, tensor_dir=tmp_path / "tensors"
-    )
-    with open_services(settings, role="reporting") as services:
-        leases, watch = LeaseKeeper(services.ledger), Watch()
-        yield PoolRuntime(Pool.REPORTING, make_app(settings, Pool.REPORTING), services, leases, watch, TaskEvents())
-        watch.close()
-        leases.close()
-
-
-@pytest.fixture
-def cases(runtime: PoolRuntime) -> StubCases:
-    cases = StubCases(runtime.services.ledger)
-    cases.empty()
-    return cases
 
 
 class Spoiled(StubReporting):
@@ -101,7 +68,7 @@ def test_a_stage_that_raises_anything_leaves_the_process_alive_and_its_case_is_p
     run_group(runtime, rungs, Spoiled(runtime, {sick: raising(error("a patient's name"))}))
 
     row = cases.rows()[sick]
-    assert (row.state, row.claimed_by, row.tries, row.is_delayed) == ("awaiting_report", None, 1, True)
+    assert (row.state, row.claimed_by, row.tries, row.strikes, row.is_delayed) == ("awaiting_report", None, 1, 1, True)
     assert cases.said(sick) == (0, 0, 0)
     assert [cases.said(case_id) for case_id in well] == [(1, 1, 1)] * (count - 1)
     assert ended("crashed") == crashed + 1
@@ -194,13 +161,15 @@ def test_when_the_ledger_is_away_at_the_commit_all_are_put_back_and_nothing_is_t
     run_group(runtime, rungs, work)
 
     assert work.commits == [4]
-    assert {(row.state, row.tries, row.is_delayed, row.claimed_by) for row in cases.rows().values()} == {("awaiting_report", 1, True, None)}
+    rows = {(row.state, row.tries, row.strikes, row.is_delayed, row.claimed_by) for row in cases.rows().values()}
+    assert rows == {("awaiting_report", 1, 0, True, None)}
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"schema_version": 2},
+        {"schema_version": 0},
+        {"schema_version": 2, "case_ids": None},
         {"case_ids": []},
         {"case_ids": ["not an id"]},
         {"case_ids": [str(UUID(int=number)) for number in range(9)]},
@@ -220,6 +189,41 @@ def test_a_message_that_is_not_one_of_ours_is_refused_without_effect(
     run_stage(runtime, {}, work)
 
     assert (work.did, cases.rows()) == ([], before)
+
+
+def count_of(name: str) -> float:
+    return REGISTRY.get_sample_value(f"secondread_messages_{name}_total") or 0.0
+
+
+def test_a_doorbell_of_the_next_version_is_answered_and_counted(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs, work, before = cases.waiting(Pool.REPORTING, 2), StubReporting(runtime), count_of("newer")
+
+    run_stage(runtime, message_for(Pool.REPORTING, rungs) | {"schema_version": 2, "hurry": True}, work)
+
+    assert set(cases.states().values()) == {"completed"}
+    assert count_of("newer") == before + 1
+
+
+def test_a_case_whose_doorbell_cannot_be_read_waits_until_it_is_rung_again(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs, work, before = cases.waiting(Pool.REPORTING, 1), StubReporting(runtime), count_of("refused")
+    run_stage(runtime, {"schema_version": 2, "where_to_look": [rungs[0].case_id.hex]}, work)
+    cases.age()
+
+    assert (cases.states()[rungs[0].case_id], count_of("refused")) == ("awaiting_report", before + 1)
+    again = sweep.ring_overtaken(cases.ledger, Pool.REPORTING, seen_nos=dict.fromkeys(Lane, 2**60), limit=10)
+    run_stage(runtime, message_for(Pool.REPORTING, again), work)
+    assert set(cases.states().values()) == {"completed"}
+
+
+def test_a_case_that_newer_code_has_prepared_is_read_without_what_is_not_known_here(runtime: PoolRuntime, cases: StubCases) -> None:
+    rungs, work = cases.waiting(Pool.REPORTING, 1), StubReporting(runtime)
+    prepared = {"model": "m:1", "instances": [], "images": [], "priority_hint": 1}
+    added = json.dumps({"prepared": prepared, "triage": {"score": 0.5}})
+    run(cases.ledger.relaxed, text('UPDATE cases SET work = CAST(:added AS jsonb), input = input || \'{"origin": "pacs"}\''), added=added)
+
+    run_stage(runtime, message_for(Pool.REPORTING, rungs), work)
+
+    assert set(cases.states().values()) == {"completed"}
 
 
 def test_messages_that_come_three_times_in_any_order_have_one_effect(runtime: PoolRuntime, cases: StubCases) -> None:

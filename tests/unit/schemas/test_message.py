@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from pydantic import ValidationError
 
-from schemas.message import StageMessage
+from schemas.message import SCHEMA_VERSION, StageMessage, is_newer, read_message
 
 GIVEN: dict[str, Any] = {
     "case_ids": ["019f0000-0000-7000-8000-00000000002a", "019f0000-0000-7000-8000-00000000002b"],
@@ -64,3 +64,28 @@ def test_a_message_without_a_part_is_refused(name: str) -> None:
 def test_a_message_does_not_change() -> None:
     with pytest.raises(ValidationError):
         StageMessage.model_validate(GIVEN).publish_no = 4  # type: ignore[misc]
+
+
+def test_a_message_of_the_next_version_is_read_as_far_as_it_is_known() -> None:
+    newer = GIVEN | {"schema_version": SCHEMA_VERSION + 1, "hurry": 3, "lanes": ["urgent"]}
+
+    assert is_newer(newer)
+    assert read_message(newer) == StageMessage.model_validate(GIVEN)
+
+
+def test_a_message_of_the_next_version_that_lacks_what_is_needed_is_refused() -> None:
+    newer = {key: value for key, value in GIVEN.items() if key != "case_ids"} | {"schema_version": SCHEMA_VERSION + 1, "cases": []}
+
+    with pytest.raises(ValidationError):
+        read_message(newer)
+
+
+@pytest.mark.parametrize("version", [1, 0, -1, "2", 2.0, True, None])
+def test_only_a_higher_number_is_newer_and_everything_else_is_held_to_the_letter(version: object) -> None:
+    assert not is_newer(GIVEN | {"schema_version": version})
+    with pytest.raises(ValidationError):
+        read_message(GIVEN | {"schema_version": version, "hurry": 3})
+
+
+def test_a_message_that_names_no_version_is_of_the_first() -> None:
+    assert read_message(GIVEN).schema_version == 1

@@ -10,12 +10,13 @@ from schemas.work import CaseInput, CaseWork
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def claimed(number: int, *, tries: int = 1) -> Claimed:
-    """The case of this number, claimed so often."""
+def claimed(number: int, *, strikes: int = 0) -> Claimed:
+    """The case of this number, claimed once more than its work has crashed."""
     return Claimed(
         case_id=UUID(int=number),
-        attempt=tries,
-        tries=tries,
+        attempt=strikes + 1,
+        tries=strikes + 1,
+        strikes=strikes,
         lane=Lane.ROUTINE,
         accepted_at=NOW,
         deadline_at=NOW,
@@ -26,4 +27,5 @@ def claimed(number: int, *, tries: int = 1) -> Claimed:
         compensation_attempts=0,
         client_reference=None,
         endpoint_id=None,
+        due_s=0.0,
     )

@@ -9,19 +9,20 @@ from workers.isolation import apart, given_up_after
 
 
 @pytest.mark.parametrize(
-    ("tries", "groups"),
+    ("strikes", "together", "others"),
     [
-        ([1, 1, 1], [[0, 1, 2]]),
-        ([1, 2, 1], [[0, 2], [1]]),
-        ([3, 1, 2], [[1], [0], [2]]),
-        ([2, 4], [[0], [1]]),
-        ([], []),
+        ([0, 0, 0], [0, 1, 2], []),
+        ([0, 1, 0], [0, 2], [1]),
+        ([1, 0, 1], [0], [1, 2]),
+        ([0, 1, 2], [0], [1, 2]),
+        ([1], [0], []),
+        ([], [], []),
     ],
 )
-def test_suspects_run_alone_and_after_the_others(tries: list[int], groups: list[list[int]]) -> None:
-    cases = [claimed(number, tries=each) for number, each in enumerate(tries)]
+def test_a_suspect_runs_by_itself_when_it_is_first_in_line(strikes: list[int], together: list[int], others: list[int]) -> None:
+    cases = [claimed(number, strikes=each) for number, each in enumerate(strikes)]
 
-    assert [[case.case_id.int for case in group] for group in apart(cases)] == groups
+    assert [[case.case_id.int for case in group] for group in apart(cases)] == [together, others]
 
 
 def test_a_run_that_ends_in_time_ends_nothing_else() -> None:
