@@ -119,6 +119,6 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     assert {rows[each].state for each in company} == {"awaiting_report"}, log
     assert (rows[suspect].state, rows[suspect].failure["code"]) == ("failed", "quarantined")
     # Once in company, once alone; and each time the process returned what it had, so no lease had to run out.
-    assert codes[suspect] == ["model-stood-still", "model-stood-still", "quarantined"]
+    assert codes[suspect] == ["model-stood-still", "retry", "model-stood-still", "quarantined"]
     assert changes.count(("inference", ProcessState.DIED)) == 2, log
-    assert {code for each in company for code in codes[each]} <= {"model-stood-still", "worker-ended"}
+    assert {code for each in company for code in codes[each]} <= {"model-stood-still", "retry", "suspects-company"}
