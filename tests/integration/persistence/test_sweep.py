@@ -57,7 +57,9 @@ def test_a_doorbell_is_overtaken_by_numbers_and_seconds_together(
 
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("answered", Lane)
-def test_a_doorbell_is_overtaken_by_its_own_lane_and_those_served_after_it(ledger: Ledger, cases: Cases, lane: Lane, answered: Lane) -> None:
+def test_a_doorbell_is_overtaken_by_its_own_lane_and_those_served_after_it(
+    ledger: Ledger, cases: Cases, lane: Lane, answered: Lane
+) -> None:
     case_id = cases.accepted(lane=lane)
     cases.age(case_id, seconds=OLD_S)
 
