@@ -75,9 +75,11 @@ class ClockRules(LedgerWalk):
     @precondition(lambda self: self.model.open_ids())
     @rule(pick=PICK, waited_s=WAITS_S)
     def stand(self, pick: int, waited_s: float) -> None:
-        case = self.model.cases[of(self.model.open_ids(), pick)]
-        run(self.ledger.relaxed, STAND, id=case.case_id, waited_s=waited_s)
-        case.changed_at = self.model.now - waited_s
+        self.stand_one(of(self.model.open_ids(), pick), waited_s)
+
+    def stand_one(self, case_id: UUID, waited_s: float) -> None:
+        run(self.ledger.relaxed, STAND, id=case_id, waited_s=waited_s)
+        self.model.cases[case_id].changed_at = self.model.now - waited_s
 
     @precondition(lambda self: self.model.open_ids())
     @rule(pick=PICK, times_s=TIMES_S)
@@ -111,6 +113,12 @@ class ClockRules(LedgerWalk):
     @rule(pick=PICK)
     def guard_answers_what_it_saw(self, pick: int) -> None:
         self.answer_by_clock(*of(self.looks, pick))
+
+    @rule()
+    def guard_round_after_a_long_wait(self) -> None:
+        for case_id in self.model.open_ids():
+            self.stand_one(case_id, 2 * LONG_S)
+        self.guard_round()
 
     @rule()
     def guard_round(self) -> None:
@@ -153,9 +161,14 @@ class ClockRules(LedgerWalk):
         self.met.add(("retry asked", str(asked)))
 
     @precondition(lambda self: any(case.state is CaseState.DEFERRED for case in self.model.cases.values()))
-    @rule(rests=st.booleans())
-    def try_put_off_cases_in_vain(self, rests: bool) -> None:
-        """A try of the compensation queue that comes to nothing."""
+    @rule(rests=st.booleans(), times=st.sampled_from([1, 3]))
+    def try_put_off_cases_in_vain(self, rests: bool, times: int) -> None:
+        """Tries of the compensation queue that come to nothing; the next may have to wait."""
+        for _ in range(times - 1):
+            self.try_once_in_vain(rests=False)
+        self.try_once_in_vain(rests=rests)
+
+    def try_once_in_vain(self, *, rests: bool) -> None:
         self.release_some(100)
         for _ in range(self.model.limits.max_tries):
             asked = [each for each, case in self.model.cases.items() if case.lane is Lane.COMPENSATION and case.is_open]

@@ -27,7 +27,7 @@ from tests.ledger_model.rows import Held
 pytestmark = pytest.mark.services
 
 ASKED = os.environ.get("SECONDREAD_TEST_EXAMPLES")
-EXAMPLES = int(ASKED or 110)
+EXAMPLES = int(ASKED or 90)
 SHRINKS = os.environ.get("SECONDREAD_TEST_SHRINK") != "no"
 """Whether a failing walk is made shorter: not for who only wants to know that one fails."""
 
@@ -235,7 +235,7 @@ def machine(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> type[LedgerMachi
     return LedgerMachine
 
 
-@pytest.mark.timeout(240 + EXAMPLES)
+@pytest.mark.timeout(600 + EXAMPLES)
 def test_whatever_happens_in_whatever_order_the_ledger_holds_what_it_should(machine: type[LedgerMachine]) -> None:
     run_state_machine_as_test(
         machine,
