@@ -91,7 +91,7 @@ def decide(line: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings,
         return None
     cost_s = latency.seconds(images)
     last_call = min(case.deadline for case in chosen) - cost_s * (1 + FINISH_MARGIN * latency.spread)
-    ceiling = (situation.now if situation.held_since is None else situation.held_since) + ceilings.window_s
+    ceiling = _ceiling(ceilings, situation)
 
     def fire(reason: FireReason) -> Fire:
         slack_s = min(case.deadline for case in chosen) - situation.now - cost_s
@@ -112,6 +112,16 @@ def decide(line: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings,
     else:
         return fire("stop rule")
     return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, look) - situation.now))
+
+
+def _ceiling(ceilings: Ceilings, situation: Situation) -> float:
+    """Until when an idle device may be held back for company at most."""
+    if situation.held_since is None:
+        return situation.now + ceilings.window_s
+    if situation.held_since > situation.now:
+        # The clock was set back: nobody knows for how long it was held, so it is held no longer.
+        return situation.now
+    return situation.held_since + ceilings.window_s
 
 
 def _fitting(line: Sequence[Candidate], limit: int) -> tuple[list[Candidate], int]:

@@ -69,7 +69,8 @@ WITH budget AS (
 ), retries AS (
     SELECT id FROM cases WHERE state = :queued AND ended_at IS NULL AND due_at > published_at AND due_at <= clock_timestamp()
       AND tries BETWEEN 1 AND CAST(:max_tries AS integer) - 1
-    ORDER BY due_at LIMIT LEAST(CAST(:limit AS bigint), COALESCE((SELECT whole FROM budget), 0)) FOR UPDATE SKIP LOCKED
+    ORDER BY due_at LIMIT LEAST(CAST(:limit AS bigint) - (SELECT count(*) FROM untried), COALESCE((SELECT whole FROM budget), 0))
+    FOR UPDATE SKIP LOCKED
 ), chosen AS (
     SELECT id FROM untried UNION ALL SELECT id FROM retries
 ), moved AS (

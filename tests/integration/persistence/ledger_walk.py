@@ -1,36 +1,42 @@
 """A walk through the ledger's operations, each done to the ledger and to the model, and compared after each step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant
-from sqlalchemy.engine import Row
 
 from pipeline.cases.states import POOL_STATES, CaseState, pool_of
 from pipeline.errors import StaleCompletion
-from pipeline.flow import Pool
+from pipeline.flow import Lane, Pool
+from pipeline.persistence.ledger.admission import Accepted, KeyReused, NewCase, accept_cases
 from pipeline.persistence.ledger.claims import HandOn, Return, Rung, claim_cases, give_back, hand_on
 from pipeline.persistence.ledger.engine import Ledger
-from pipeline.persistence.ledger.outcomes import Callback, Completion, Ownership, complete_cases, fail_case
-from tests.integration.persistence.answers import answer_of
-from tests.integration.persistence.holdings import Holdings, check_succession, read_holdings
-from tests.integration.persistence.ledger_model import Held, Model, ModelCase
+from pipeline.persistence.ledger.outcomes import Answer, Callback, Completion, Ownership, complete_cases, fail_case
+from schemas.work import CaseInput
+from tests.integration.persistence.holdings import Holdings, body_of, check_succession, read_holdings
+from tests.ledger_model.model import Model
+from tests.ledger_model.rows import Held, Limits, ModelCase, Result
 
-NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
-DUE_AT = NOON + timedelta(seconds=30)
-ENDPOINT = UUID(int=7)
+LONG_S = 3600.0
+"""Time passes where a rule lets it pass, however slow the machine is."""
+LIMITS = Limits(
+    lease_s=LONG_S,
+    max_tries=2,
+    most_attempts=4,
+    most_compensation_attempts=2,
+    overtaken_by=3,
+    overtaken_after_s=LONG_S,
+    settle_s=LONG_S,
+)
+"""Fewer tries than the product gives, so that a short walk comes to their end."""
+FAR_S, DEADLINE_S = 1e9, 100 * LONG_S
+FAR = datetime(2126, 1, 2, tzinfo=UTC)
+"""A case is accepted so late that only a rule brings its deadline near."""
+TENANT, ENDPOINT = UUID(int=5), UUID(int=7)
 EMPTY = "TRUNCATE cases, case_events, results, deliveries, idempotency_keys RESTART IDENTITY"
-
-MUST_MEET = {
-    ("postprocessing", "completed"),
-    ("refused", "failed"),
-    ("stale in a group", "intake"),
-    ("rung", "freed"),
-}
-"""Edges, refusals and stale claims that a run must come by."""
 
 Known = TypeVar("Known")
 
@@ -40,17 +46,36 @@ def of(known: Sequence[Known], pick: int) -> Known:
     return known[pick % len(known)]
 
 
-def held_by_row(row: Row[Any]) -> tuple[Any, ...]:
-    """A row's part in the comparison."""
-    is_lapsed, is_delayed = bool(row.is_lapsed), row.due_at > row.published_at
-    what = (row.state, row.attempt, row.tries, row.strikes, row.claimed_by, is_lapsed)
-    return (*what, row.version, row.result_version, row.publish_no, is_delayed)
+def held_by_ledger(now: Holdings, case_id: UUID) -> tuple[Any, ...]:
+    """What the ledger holds of a case, as far as the comparison goes."""
+    row = now.cases[case_id]
+    events = [
+        (event.version, event.left_state, event.entered_state, event.attempt, event.worker, event.code, event.publish_no)
+        for event in now.events[case_id]
+    ]
+    results = [(result.version, result.kind, result.outcome, result.attempt) for result in now.results[case_id]]
+    return (
+        (row.state, row.lane, row.attempt, row.tries, row.strikes, row.claimed_by, bool(row.is_lapsed), row.version, row.publish_no),
+        (row.result_version, row.is_preliminary, row.is_delayed, row.is_resting),
+        (row.compensation_attempts, row.worklist_at is not None, row.deferred_because),
+        (events, results, sorted((each.event_type, each.state) for each in now.callbacks[case_id])),
+    )
 
 
-def held_by_model(case: ModelCase) -> tuple[Any, ...]:
+def held_by_model(model: Model, case: ModelCase) -> tuple[Any, ...]:
     """The same of a case of the model."""
-    what = (case.state.value, case.attempt, case.tries, case.strikes, case.holder, case.is_lapsed)
-    return (*what, case.version, case.result_version, case.publish_no, case.is_delayed)
+    events = [
+        (event.version, event.left, event.entered, event.attempt, event.worker, event.code, event.publish_no)
+        for event in model.events
+        if event.case_id == case.case_id
+    ]
+    results = [(result.version, result.kind, result.outcome, result.attempt) for result in case.results]
+    return (
+        (case.state, case.lane, case.attempt, case.tries, case.strikes, case.holder, model.is_lapsed(case), case.version, case.publish_no),
+        (case.result_version, case.is_preliminary, case.is_delayed, case.due_at > model.now),
+        (case.compensation_attempts, case.worklist_at is not None, case.reason),
+        (events, results, sorted(case.callbacks)),
+    )
 
 
 class LedgerWalk(RuleBasedStateMachine):
@@ -64,8 +89,10 @@ class LedgerWalk(RuleBasedStateMachine):
         super().__init__()
         with self.ledger.relaxed.connect() as connection:
             connection.exec_driver_sql(EMPTY)
-        self.model = Model()
-        self.last_id = 0
+        self.model = Model(LIMITS)
+        self.claims: list[Held] = []
+        """What all workers have ever believed to hold."""
+        self.newest_no = self.last_id = 0
         self.before: Holdings | None = None
 
     # What must hold after each step
@@ -78,9 +105,9 @@ class LedgerWalk(RuleBasedStateMachine):
             check_succession(self.before, now)
         self.before = now
         self.met.update(now.met())
-        assert {case_id: held_by_row(row) for case_id, row in now.cases.items()} == {
-            case_id: held_by_model(case) for case_id, case in self.model.cases.items()
-        }
+        assert now.cases.keys() == self.model.cases.keys()
+        for case_id, case in self.model.cases.items():
+            assert held_by_ledger(now, case_id) == held_by_model(self.model, case)
 
     # What the rules share
 
@@ -88,24 +115,59 @@ class LedgerWalk(RuleBasedStateMachine):
         self.last_id += 1
         return UUID(int=self.last_id)
 
-    def callback(self) -> Callback:
-        return Callback(self.new_id(), ENDPOINT, "case.ended", "{}")
+    def callback(self, event_type: str = "case.ended") -> Callback:
+        return Callback(self.new_id(), ENDPOINT, event_type, "{}")
+
+    def submit_all(self, asked: Sequence[tuple[int, bytes, Lane]]) -> None:
+        brought = [self._new_case(key, fingerprint, lane) for key, fingerprint, lane in asked]
+        for new, answer in zip(brought, accept_cases(self.ledger, brought), strict=True):
+            accepted_s = FAR_S + (new.accepted_at - FAR).total_seconds()
+            times = {"accepted_at": accepted_s, "deadline_at": accepted_s + DEADLINE_S}
+            case, what = self.model.accept(new.id, new.lane, key=new.idempotency_key, fingerprint=new.fingerprint, **times)
+            if what == "reused":
+                assert isinstance(answer, KeyReused)
+                continue
+            assert isinstance(answer, Accepted)
+            assert (answer.case_id, answer.is_replay) == (case.case_id, what == "replay")
+            if what == "replay":
+                assert answer.publish_no == case.publish_no
+            else:
+                self.note_numbers([Rung(case.case_id, answer.publish_no, 0, new.lane, answer.deadline_at)])
+
+    def _new_case(self, key: int, fingerprint: bytes, lane: Lane) -> NewCase:
+        case_id = self.new_id()
+        accepted_at = FAR + timedelta(seconds=self.last_id)
+        deadline_at = accepted_at + timedelta(seconds=DEADLINE_S)
+        return NewCase(case_id, TENANT, lane, CaseInput(instances=()), accepted_at, deadline_at, str(key), fingerprint)
+
+    def note_numbers(self, rungs: Iterable[Rung]) -> None:
+        """Take over the numbers of fresh doorbells; each must be above all before it and speak of the case as it is."""
+        before = self.newest_no
+        for each in rungs:
+            assert each.publish_no > before, f"doorbell {each.publish_no} came after {before}"
+            case = self.model.cases[each.case_id]
+            assert (each.attempt, each.lane) == (case.attempt, case.lane)
+            case.publish_no = each.publish_no
+            self.newest_no = self.model.newest_no = max(self.newest_no, each.publish_no)
+
+    def compare_rung(self, why: str, rungs: Sequence[Rung], expected: Iterable[UUID]) -> None:
+        """Compare who was rung."""
+        assert {each.case_id for each in rungs} == set(expected)
+        self.note_numbers(rungs)
+        if rungs:
+            self.met.add(("rung", why))
 
     def claim_for(self, worker: str, pool: Pool, asked: Sequence[UUID]) -> list[Held]:
         """Claim, and return what is held now."""
-        claimed = claim_cases(self.ledger, asked, pool=pool, worker=worker, seen_no=self.model.newest_no)
-        expected = self.model.claim(asked, pool, worker)
-        assert [each.case_id for each in claimed] == expected
-        assert [(each.attempt, each.tries) for each in claimed] == [
-            (self.model.cases[each].attempt, self.model.cases[each].tries) for each in expected
+        seen_no = self.newest_no
+        claimed = claim_cases(self.ledger, asked, pool=pool, worker=worker, seen_no=seen_no)
+        expected = [self.model.cases[each] for each in self.model.claim(asked, pool, worker, seen_no=seen_no)]
+        assert [(each.case_id, each.attempt, each.tries, each.lane) for each in claimed] == [
+            (case.case_id, case.attempt, case.tries, case.lane) for case in expected
         ]
-        return [Held(each.case_id, each.attempt, pool, worker) for each in claimed]
-
-    def note_rung(self, why: str, rungs: Sequence[Rung], expected: set[UUID]) -> None:
-        """Compare who was rung."""
-        assert self.model.rung(rungs) == expected
-        if rungs:
-            self.met.add(("rung", why))
+        held = [Held(each.case_id, each.attempt, pool, worker) for each in claimed]
+        self.claims.extend(held)
+        return held
 
     def answer(self, worker: str, pick: int) -> list[Held]:
         """Claim, for its pool, an open case and those beside it; return what is held now."""
@@ -115,50 +177,63 @@ class LedgerWalk(RuleBasedStateMachine):
 
     def give_group_back(self, group: Sequence[Held], why: Return) -> None:
         """Return a group of one pool to a queue."""
-        worker = group[0].worker
+        worker, holds = group[0].worker, [(held.case_id, held.attempt) for held in group]
         self.note_refusals(group)
-        rungs = give_back(self.ledger, [(held.case_id, held.attempt) for held in group], why, worker=worker)
-        expected = self.model.give_back(group, why, worker)
-        assert self.model.rung(rungs, is_delayed=why.delay_s > 0) == expected
+        rungs = give_back(self.ledger, holds, why, worker=worker)
+        self.compare_rung("given back", rungs, self.model.give_back(holds, why, worker=worker))
 
     def hand_group_on(self, group: Sequence[Held], entered: CaseState) -> None:
         """Move a group of one pool to the next queue."""
         done = [HandOn(held.case_id, held.attempt, {}, {}) for held in group]
+        left, worker = POOL_STATES[group[0].pool].claimed, group[0].worker
         self.note_refusals(group)
-        rungs = hand_on(self.ledger, done, left=POOL_STATES[group[0].pool].claimed, entered=entered, worker=group[0].worker)
-        expected = self.model.hand_on(group, entered)
-        assert self.model.rung(rungs) == expected
+        rungs = hand_on(self.ledger, done, left=left, entered=entered, worker=worker)
+        holds = [(held.case_id, held.attempt) for held in group]
+        self.compare_rung("handed on", rungs, self.model.hand_on(holds, left=left, entered=entered, worker=worker))
 
-    def complete_group(self, group: Sequence[Held], version: int) -> None:
-        """End a group with results."""
-        done = [Completion(held.case_id, held.attempt, answer_of(held.case_id, version), {}, self.callback()) for held in group]
+    def complete_group(self, group: Sequence[Held], after: int) -> None:
+        """End a group with results, each the version after the one that stands, or after another."""
+        versions = [self.model.cases[held.case_id].result_version + after for held in group]
+        done = [
+            Completion(
+                held.case_id,
+                held.attempt,
+                Answer(version, "final", "nothing_found", body_of(held.case_id, held.attempt)),
+                {},
+                self.callback(),
+            )
+            for held, version in zip(group, versions, strict=True)
+        ]
+        answers = [Result(version, "final", "nothing_found", 0, 0.0) for version in versions]
+        expected = [(held.case_id, held.attempt, answer) for held, answer in zip(group, answers, strict=True)]
+        left, worker = CaseState.POSTPROCESSING, group[0].worker
         self.note_refusals(group)
-        written = complete_cases(self.ledger, done, left=CaseState.POSTPROCESSING, worker=group[0].worker)
-        assert (written.ended, written.foreign) == (self.model.complete(group, version), set())
+        written = complete_cases(self.ledger, done, left=left, worker=worker)
+        assert (written.ended, written.foreign) == (self.model.complete(expected, left=left, worker=worker), set())
 
     def holds_any(self, *pools: Pool) -> bool:
-        return any(held.pool in pools for held in self.model.claims)
+        return any(held.pool in pools for held in self.claims)
 
     def group(self, picks: list[int], pools: set[Pool], *, is_one_pool: bool = True) -> list[Held]:
         """Some claims, the stale among them; those of one doorbell are of one pool."""
-        known = [held for held in reversed(self.model.claims) if held.pool in pools]
+        known = [held for held in reversed(self.claims) if held.pool in pools]
         lead = of(known, picks[0])
         alike = [held for held in known if held.pool is lead.pool] if is_one_pool else known
         picked = [lead, *(of(alike, pick) for pick in picks[1:])]
         return list({held.case_id: held for held in reversed(picked)}.values())[::-1]
 
     def note_refusals(self, group: Sequence[Held]) -> None:
-        self.met.update(("stale" if len(group) == 1 else "stale in a group", held.pool) for held in group if not self.model.stands(held))
+        stale = [held for held in group if not self.model.stands(held.case_id, held.attempt, POOL_STATES[held.pool].claimed)]
+        self.met.update(("stale" if len(group) == 1 else "stale in a group", held.pool) for held in stale)
 
     def write_failure(self, owner: Ownership, told: Callback) -> None:
         fail_case(self.ledger, owner, {"code": "x"}, timeline={}, callback=told)
 
-    def end(self, case_id: UUID, entered: CaseState, seen: tuple[int, CaseState], write: Callable[[Callback], None]) -> None:
+    def end(self, owner: Ownership, entered: CaseState, code: str, write: Callable[[Callback], None]) -> None:
         """End a case if it is as it was seen; else the ledger must refuse."""
-        case = self.model.cases[case_id]
-        if (case.attempt, case.state) == seen:
+        hold = (owner.case_id, owner.attempt)
+        if self.model.end_as(hold, left=owner.left, entered=entered, code=code, worker=owner.worker):
             write(self.callback())
-            case.move(entered)
         else:
             self.met.add(("refused", entered))
             with pytest.raises(StaleCompletion):

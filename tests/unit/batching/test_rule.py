@@ -93,6 +93,13 @@ def test_the_ceiling_ends_a_hold_after_the_window(held_since: float, fires: bool
     assert (isinstance(decision, Fire) and decision.reason == "ceiling") is fires
 
 
+def test_a_hold_ends_where_the_clock_was_set_back_in_its_midst() -> None:
+    decision = decide([Case()], one_second(), CEILINGS, situation(hazard=BUSY_HOUR, held_since=NOW + 300))
+
+    assert isinstance(decision, Fire)
+    assert decision.reason == "ceiling"
+
+
 def test_a_window_of_zero_never_holds() -> None:
     decision = decide([Case()], one_second(), Ceilings(16, 0.0), situation(hazard=BUSY_HOUR))
 
