@@ -25,7 +25,7 @@ import redis
 from workers.access import Access, read_access
 from workers.settings import bare_environment
 
-START_LIMIT_S = 90.0
+START_LIMIT_S = 240.0
 STOP_LIMIT_S = 40.0
 LONGEST_WAIT_S = 25
 """The door waits no longer for one request."""

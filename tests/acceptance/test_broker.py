@@ -10,11 +10,12 @@ import pytest
 
 from tests.acceptance.crowd import IN_FLIGHT, RECOVERY_S, assert_each_ended_once, flowing
 from tests.acceptance.running import START_LIMIT_S, Deployment, eventually, frozen
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.services
 
 FROZEN_S = 10.0
-HELD_S = 3.0
+HELD_S = 3.0 * PATIENCE
 """Longest that a Redis which does not answer may hold a submission."""
 SUBMISSIONS = 3
 """The first finds a connection that was good, the next find none."""

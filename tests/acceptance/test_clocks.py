@@ -10,13 +10,14 @@ import pytest
 from tests.acceptance.jumping_up import JUMPS_DIR, set_clock
 from tests.acceptance.receiver import running_receiver
 from tests.acceptance.running import Deployment, eventually, running_deployment
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.services, pytest.mark.faketime]
 
 JUMP_S = 300.0
 ROLES = ("gateway", "intake", "inference", "reporting", "delivery", "sweeper", "guard")
 DEADLINE_S, PRELIMINARY_AFTER_S, RESERVE_S = 10.0, 3.0, 2.0
-EXACT_S = 1.0
+EXACT_S = 1.0 * PATIENCE
 """How far from its moment anything may expire."""
 SECOND_ATTEMPT_S = (4.0, 6.0)
 """Five seconds and a fifth either way."""

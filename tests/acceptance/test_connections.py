@@ -17,6 +17,7 @@ from tests.acceptance.running import Deployment, Json, eventually, running_deplo
 from tests.faults.ftp import FtpServer, running_ftp
 from tests.faults.proxy import Fault, FaultProxy, proxy_for
 from tests.faults.wires import through
+from tests.patience import PATIENCE
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.embedded.valkey import EmbeddedValkey
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.services
 DEADLINE_S = 20.0
 PRELIMINARY_AFTER_S = 8.0
 RESERVE_S = 2.0
-LATE_S = 3.0
+LATE_S = 3.0 * PATIENCE
 """For a slow machine; `python -m tests.faults` measures with a narrow bar."""
 RECOVERY_S = 60.0
 DEAF_S = 9.0

@@ -8,10 +8,11 @@ import pytest
 from tests.acceptance.crowd import RECOVERY_S, assert_each_ended_once, flowing
 from tests.acceptance.receiver import running_receiver
 from tests.acceptance.running import START_LIMIT_S, Deployment, eventually
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.services
 
-STOPS_WITHIN_S = 10.0
+STOPS_WITHIN_S = 10.0 * PATIENCE
 POOLS = ("intake", "inference", "reporting", "delivery")
 HELD = {
     "delivery": "SELECT count(*) FROM deliveries WHERE state = 'pending' AND lease_until > clock_timestamp()",

@@ -8,13 +8,14 @@ import pytest
 
 from tests.acceptance.receiver import running_receiver
 from tests.acceptance.running import Deployment, Json, eventually, frozen, running_deployment
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.services
 
 DEADLINE_S = 12.0
 PRELIMINARY_AFTER_S = 3.0
 RESERVE_S = 2.0
-LATE_S = 0.5
+LATE_S = 0.5 * PATIENCE
 """How late an answer by the clock may come."""
 RECOVERY_S = 40.0
 

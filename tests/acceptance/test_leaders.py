@@ -9,10 +9,11 @@ import pytest
 
 from pipeline.persistence.ledger.leadership import SILENCE_S
 from tests.acceptance.running import START_LIMIT_S, Deployment, eventually
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.services
 
-TAKEOVER_S = 3.0
+TAKEOVER_S = 3.0 * PATIENCE
 LAST_ROUND = {
     "sweeper": "secondread_reconciler_last_success_timestamp_seconds",
     "guard": "secondread_guard_last_success_timestamp_seconds",

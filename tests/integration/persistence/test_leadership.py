@@ -11,11 +11,12 @@ from prometheus_client import REGISTRY
 
 from pipeline.persistence.ledger.engine import Ledger
 from pipeline.persistence.ledger.leadership import SILENCE_S, Leadership, lock_key
+from tests.patience import PATIENCE
 from workers.embedded.ports import free_port
 
 pytestmark = pytest.mark.services
 
-TAKEOVER_S = 3.0
+TAKEOVER_S = 3.0 * PATIENCE
 Make = Callable[..., Leadership]
 
 

@@ -14,13 +14,14 @@ from tests.acceptance.running import eventually
 from tests.integration.transport.conftest import Crew, frozen, publishing
 from tests.integration.workers import crashing_worker
 from tests.integration.workers.stub_cases import StubCases
+from tests.patience import PATIENCE
 from workers.app import unacked_hash
 from workers.doorbell import ring
 from workers.embedded.valkey import EmbeddedValkey
 
 pytestmark = pytest.mark.services
 
-HELD_S = 3.0
+HELD_S = 3.0 * PATIENCE
 RINGS = 3
 """The first finds a connection that was good, the next find none."""
 GIVES_UP_S = 0.9

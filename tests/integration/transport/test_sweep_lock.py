@@ -14,12 +14,13 @@ from tests.faults.processes import spawn
 from tests.faults.servers import Place
 from tests.integration.transport.conftest import START_LIMIT_S, Crew
 from tests.integration.transport.witness import await_notes, ring_witness, serve_witness, taken_from
+from tests.patience import PATIENCE
 from workers.app import make_app, unacked_index
 from workers.settings import Settings
 
 pytestmark = pytest.mark.services
 
-BACK_WITHIN_S = 10.0
+BACK_WITHIN_S = 10.0 * PATIENCE
 LONG_AGO = 1.0
 """Unix seconds."""
 

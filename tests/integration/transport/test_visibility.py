@@ -4,13 +4,14 @@ import pytest
 
 from pipeline.flow import Pool
 from tests.integration.transport.witness import Taken, await_notes
+from tests.patience import PATIENCE
 from workers.app import VISIBILITY_S
 
 pytestmark = pytest.mark.services
 
 LATE_S = 2.0
 """The sweep looks every second."""
-SLOW_MACHINE_S = 8.0
+SLOW_MACHINE_S = 8.0 * PATIENCE
 SHORTEST_FIRST = sorted(VISIBILITY_S, key=VISIBILITY_S.__getitem__)
 
 
