@@ -1,4 +1,4 @@
-"""A worker whose connections to Valkey go deaf, are cut, or lead nowhere for a while consumes again by itself."""
+"""A worker whose connections to Valkey go deaf or are cut consumes again by itself."""
 
 import os
 import queue
@@ -22,6 +22,7 @@ from tests.acceptance.running import eventually
 from tests.faults.processes import spawn
 from tests.faults.proxy import Fault, FaultProxy, proxy_for
 from tests.faults.wires import through
+from tests.patience import PATIENCE
 from workers.app import make_app
 from workers.inference import listen
 from workers.settings import Settings
@@ -30,9 +31,8 @@ from workers.transport import KNOCK_EVERY_S
 pytestmark = pytest.mark.services
 
 START_LIMIT_S = 180.0
-NOTICED_S = 30.0
+NOTICED_S = 30.0 * PATIENCE
 """Three times what is promised, for a slow machine. With the usual health check of 25 s it takes 50."""
-AWAY_S = 3.0
 
 
 @pytest.fixture
@@ -71,14 +71,7 @@ def deaf(proxy: FaultProxy) -> None:
     proxy.behave()
 
 
-def away(proxy: FaultProxy) -> None:
-    """Nothing gets through for a while, and new connections are taken all the same."""
-    proxy.behave(Fault.SWALLOW)
-    threading.Event().wait(AWAY_S)
-    proxy.behave()
-
-
-@pytest.mark.parametrize("strike", [deaf, away, FaultProxy.cut_all])
+@pytest.mark.parametrize("strike", [deaf, FaultProxy.cut_all])
 def test_tasks_that_are_sent_afterwards_are_done(
     app: Celery, clean_redis: str, proxy: FaultProxy, strike: Callable[[FaultProxy], Any], tmp_path: Path
 ) -> None:
