@@ -176,17 +176,5 @@ INFERENCE_VARIABLES = {"MALLOC_MMAP_THRESHOLD_": str(64 * MIB), "MALLOC_TRIM_THR
 
 def bare_environment() -> dict[str, str]:
     """What a child process needs besides its settings; nothing else of ours is inherited."""
-    kept = (
-        "PATH",
-        "HOME",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "LD_LIBRARY_PATH",
-    )
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return environment | TUNED_VARIABLES

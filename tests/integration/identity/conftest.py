@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from migrations.run import migrate
 from pipeline.inference.seeded import write_seeded_model
 from schemas.instance import InstanceHeader
+from tests.headers import breast_ultrasound
 from tests.integration.identity.house import SHAPE_PX, House
 from workers.app import make_app
 from workers.embedded.postgres import EmbeddedPostgres
@@ -28,23 +29,7 @@ def database(postgres: EmbeddedPostgres) -> str:
 @pytest.fixture
 def header() -> InstanceHeader:
     """A left breast in ultrasound, without spacing."""
-    return InstanceHeader(
-        sop_class_uid="1.2.840.10008.5.1.4.1.1.6.1",
-        sop_instance_uid="1.2.3.4",
-        study_instance_uid="1.2.3",
-        series_instance_uid="1.2.3.1",
-        transfer_syntax_uid="1.2.840.10008.1.2.1",
-        modality="US",
-        body_part="BREAST",
-        laterality="L",
-        rows_px=SHAPE_PX[0],
-        columns_px=SHAPE_PX[1],
-        frame_count=1,
-        samples_per_pixel=1,
-        photometric_interpretation="MONOCHROME2",
-        bits_stored=8,
-        is_signed=False,
-    )
+    return breast_ultrasound(rows_px=SHAPE_PX[0], columns_px=SHAPE_PX[1])
 
 
 @pytest.fixture

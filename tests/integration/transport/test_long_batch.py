@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -12,17 +11,15 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.flow import Pool
 from pipeline.inference.registry import ModelRegistry
 from pipeline.inference.runner import ModelOutput
 from pipeline.inference.seal import seals_of
-from pipeline.persistence.ledger.claims import LEASE_S, HandOn, claim_cases, hand_on
+from pipeline.persistence.ledger.claims import LEASE_S
 from pipeline.persistence.ledger.engine import run
-from schemas.work import PreparedCase
 from tests.acceptance.running import eventually
 from tests.faults.servers import Place
+from tests.integration.workers.prepared_cases import PreparedCases
 from tests.integration.workers.stub_cases import StubCases
 from workers.app import make_app, unacked_hash
 from workers.doorbell import place_in_line
@@ -106,28 +103,21 @@ def device(settings: Settings, name: str, model: SlowModel) -> Iterator[Former]:
         former.join(BATCH_S + ENDS_WITHIN_S)
 
 
-def in_line(services: Services, cases: StubCases, pixel: int) -> UUID:
+def in_line(services: Services, pixel: int) -> UUID:
     """A prepared case whose image is all of one value, in its model's line."""
-    (reference,) = services.cards
-    card, _ = services.cards[reference]
-    (case_id,) = (rung.case_id for rung in cases.waiting(Pool.INTAKE, 1))
-    (case,) = claim_cases(services.ledger, [case_id], pool=Pool.INTAKE, worker="way", seen_no=0)
-    image = np.full((1, card.input.channels, card.input.side_px, card.input.side_px), pixel, np.uint8)
-    handle = services.tensors.put(image, case_id=case_id, generation=case.attempt, expires_at=utc_now() + timedelta(minutes=10))
-    prepared = PreparedCase(model=reference, instances=(), images=(), model_input=handle)
-    done = [HandOn(case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, {})]
-    left, entered = CaseState.FETCHING, CaseState.AWAITING_INFERENCE
-    (rung,) = hand_on(services.ledger, done, left=left, entered=entered, worker="way")
-    place = place_in_line(rung, accepted_at=case.accepted_at, image_count=1, now_s=services.clock.unix_s())
-    services.line(reference).join([place])
-    return case_id
+    ((reference, (card, _)),) = services.cards.items()
+    image = np.full((card.input.channels, card.input.side_px, card.input.side_px), pixel, np.uint8)
+    (rung,) = PreparedCases(services.ledger, services.tensors, reference).bring([image])
+    now = services.clock.now()
+    services.line(reference).join([place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp())])
+    return rung.case_id
 
 
 def test_a_batch_of_two_and_a_half_leases_runs_once_although_a_second_device_and_the_sweeper_wait_for_it(
     settings: Settings, services: Services, cases: StubCases
 ) -> None:
     model = SlowModel(services, takes_s=BATCH_S)
-    case_id = in_line(services, cases, IN_TIME)
+    case_id = in_line(services, IN_TIME)
     sweeper = Sweeper(services, make_app(settings))
 
     with device(settings, "inference-1", model), device(settings, "inference-2", model):
@@ -151,7 +141,7 @@ def test_a_batch_of_two_and_a_half_leases_runs_once_although_a_second_device_and
 
 def test_a_case_whose_time_is_over_never_reaches_the_model(settings: Settings, services: Services, cases: StubCases) -> None:
     model = SlowModel(services, takes_s=0.1)
-    overdue, in_time = in_line(services, cases, OVERDUE), in_line(services, cases, IN_TIME)
+    overdue, in_time = in_line(services, OVERDUE), in_line(services, IN_TIME)
     run(services.ledger.relaxed, FORGET_DEADLINE, id=overdue)
     Guard(services, make_app(settings)).round()
     assert services.line(model.reference).length() == 2

@@ -1,21 +1,17 @@
 """Whom the model thread takes aboard, with the shipped model, a real line and a real ledger."""
 
 from dataclasses import replace
-from datetime import timedelta
 from uuid import UUID
 
 import numpy as np
 import pytest
 from sqlalchemy import text
 
-from pipeline.cases.states import CaseState
-from pipeline.deadline import utc_now
 from pipeline.flow import Pool
 from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.registry import ModelRegistry
-from pipeline.persistence.ledger.claims import HandOn, claim_cases, hand_on
 from pipeline.persistence.ledger.engine import run
-from schemas.work import PreparedCase
+from tests.integration.workers.prepared_cases import PreparedCases
 from tests.integration.workers.stub_cases import StubCases
 from workers.doorbell import place_in_line
 from workers.former import Former
@@ -33,25 +29,16 @@ def registry() -> ModelRegistry:
     return registry
 
 
-def in_line(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry, count: int) -> list[UUID]:
+def in_line(runtime: PoolRuntime, registry: ModelRegistry, count: int) -> list[UUID]:
     """Prepared cases that wait for the model, in the order in which they stand."""
     services, model = runtime.services, registry.served[0]
     side_px = services.cards[model][0].input.side_px
-    claimed = claim_cases(
-        services.ledger, [rung.case_id for rung in cases.waiting(Pool.INTAKE, count)], pool=Pool.INTAKE, worker="way", seen_no=0
-    )
-    done = []
-    for case in claimed:
-        values = np.zeros((1, 1, side_px, side_px), np.uint8)
-        handle = services.tensors.put(values, case_id=case.case_id, generation=1, expires_at=utc_now() + timedelta(minutes=5))
-        prepared = PreparedCase(model=model, instances=(), images=(), model_input=handle)
-        done.append(HandOn(case.case_id, case.attempt, {"prepared": prepared.model_dump(mode="json")}, {}))
-    rungs = hand_on(services.ledger, done, left=CaseState.FETCHING, entered=CaseState.AWAITING_INFERENCE, worker="way")
-    now_s = services.clock.unix_s()
-    places = {rung.case_id: place_in_line(rung, accepted_at=claimed[0].accepted_at, image_count=1, now_s=now_s) for rung in rungs}
-    ids = [case.case_id for case in claimed]
-    services.line(model).join(replace(places[each], virtual_deadline=1.0 + number) for number, each in enumerate(ids))
-    return ids
+    images = [np.zeros((1, side_px, side_px), np.uint8)] * count
+    rungs = PreparedCases(services.ledger, services.tensors, model).bring(images)
+    now = services.clock.now()
+    places = [place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs]
+    services.line(model).join(replace(place, virtual_deadline=1.0 + number) for number, place in enumerate(places))
+    return [rung.case_id for rung in rungs]
 
 
 def states_after(former: Former, cases: StubCases, wanted: dict[UUID, str]) -> dict[UUID, str]:
@@ -64,7 +51,7 @@ def states_after(former: Former, cases: StubCases, wanted: dict[UUID, str]) -> d
 
 
 def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    first, late, last = in_line(runtime, cases, registry, 3)
+    first, late, last = in_line(runtime, registry, 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET deadline_at = clock_timestamp() - interval '1 s' WHERE id = :id"), id=late)
     former = Former(replace(runtime, pool=Pool.INFERENCE), registry, on_death=lambda: None)
     wanted = {first: "awaiting_report", late: "awaiting_inference", last: "awaiting_report"}
@@ -75,7 +62,7 @@ def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cas
 
 
 def test_a_suspect_runs_by_itself_and_its_company_follows(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    suspect, *company = in_line(runtime, cases, registry, 3)
+    suspect, *company = in_line(runtime, registry, 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
     former = Former(replace(runtime, pool=Pool.INFERENCE), registry, on_death=lambda: None)
     wanted = dict.fromkeys([suspect, *company], "awaiting_report")

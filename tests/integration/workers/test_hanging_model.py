@@ -103,7 +103,7 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     card = write_seeded_model(settings.models_dir / "seeded", seed=1, side_px=SIDE_PX, widths=(8, 8, 8, 8))
     deadly = np.full((1, SIDE_PX, SIDE_PX), 7, np.uint8)
     cases = PreparedCases(ledger, SharedMemoryStore(settings.tensor_dir, capacity_bytes=MIB), card.reference)
-    suspect, *company = cases.bring(images_with(deadly))
+    suspect, *company = (rung.case_id for rung in cases.bring(images_with(deadly)))
     changes: list[tuple[str, ProcessState]] = []
     specs = [
         spec(settings, "inference", "tests.integration.workers.hanging_worker", hashlib.sha256(deadly.tobytes()).hexdigest()),

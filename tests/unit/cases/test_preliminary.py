@@ -7,29 +7,13 @@ from uuid import UUID
 import pytest
 
 from pipeline.cases.preliminary import OpenCase, preliminary_report
-from schemas.instance import InstanceHeader
 from schemas.report import PreliminaryReason
 from schemas.work import CaseInput, CaseWork, PreparedCase, PreparedImage, PreparedInstance, ReceivedInstance
+from tests.headers import breast_ultrasound
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 CASE = UUID("01970000-0000-7000-8000-000000000001")
-HEADER = InstanceHeader(
-    sop_class_uid="1.2.840.10008.5.1.4.1.1.6.1",
-    sop_instance_uid="1.2.3.4",
-    study_instance_uid="1.2.3",
-    series_instance_uid="1.2.3.1",
-    transfer_syntax_uid="1.2.840.10008.1.2.1",
-    modality="US",
-    body_part="BREAST",
-    laterality="L",
-    rows_px=48,
-    columns_px=64,
-    frame_count=1,
-    samples_per_pixel=1,
-    photometric_interpretation="MONOCHROME2",
-    bits_stored=8,
-    is_signed=False,
-)
+HEADER = breast_ultrasound()
 
 
 def received(*digests: str | None) -> CaseInput:

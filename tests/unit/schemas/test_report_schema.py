@@ -12,29 +12,17 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from pipeline.cases.reading import CaseReading, MeasuredRegion, ReadImage, Revision
 from pipeline.inference.card import SHIPPED_MODELS, load_card
 from pipeline.stages.report import report
-from schemas.instance import InstanceHeader
 from schemas.report import Box, ImageStatus, Measurement, Report
 from schemas.tensor import TensorHandle
 from schemas.work import InferredCase, PreparedCase, PreparedImage, PreparedInstance
+from tests.headers import breast_ultrasound
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "report.schema.json"
 CASE_ID = UUID("01970000-0000-7000-8000-000000000002")
 
-HEADER = InstanceHeader(
-    sop_class_uid="1.2.840.10008.5.1.4.1.1.6.1",
-    sop_instance_uid="1.2.3.4",
-    study_instance_uid="1.2.3",
-    series_instance_uid="1.2.3.1",
-    transfer_syntax_uid="1.2.840.10008.1.2.1",
-    modality="US",
+HEADER = breast_ultrasound(
+    body_part=None,
     laterality="R",
-    rows_px=48,
-    columns_px=64,
-    frame_count=1,
-    samples_per_pixel=1,
-    photometric_interpretation="MONOCHROME2",
-    bits_stored=8,
-    is_signed=False,
     spacing_mm=(0.1, 0.2),
     spacing_source="ultrasound_region",
     warnings=("odd-but-readable",),
