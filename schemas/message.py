@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from schemas.frozen import Frozen
 
-MOST_CASES = 8
+MOST_CASES = 16
 """Cases that one doorbell may name: enough to share a claim and a commit, few enough for a kilobyte."""
 
 

@@ -8,7 +8,8 @@ from celery import Celery
 from pipeline import flow
 from pipeline.cases.reading import Revision
 from pipeline.persistence.ledger.claims import Claimed
-from pipeline.persistence.uploads import picture_key
+from pipeline.persistence.pictures import pack
+from pipeline.persistence.uploads import pictures_key
 from pipeline.stages.postprocess import postprocess
 from pipeline.stages.report import report
 from schemas.report import ResultKind
@@ -39,7 +40,8 @@ class ReportingWork:
         kind: ResultKind = "final" if version == 1 or case.is_preliminary else "amended"
         revision = Revision(version=version, kind=kind, product_version=PRODUCT_VERSION, at=services.clock.now())
         written, pictures = report(reading, case_id=case.case_id, card=card, revision=revision)
-        services.uploads.write_all({picture_key(case.case_id, case.attempt, name): data for name, data in pictures.items()})
+        if pictures:
+            services.uploads.write(pictures_key(case.case_id, case.attempt), pack(pictures))
         return Reported(case, written, clock.finish())
 
     def write(self, done: Sequence[Reported]) -> Written:

@@ -20,7 +20,7 @@ from pipeline.flow import FETCH
 from pipeline.persistence.bounded_reads import BoundedReads, Files
 from pipeline.persistence.source_child import ChildFiles
 
-_OUR_KEY = re.compile(r"[0-9a-f]{32}/[a-z0-9][a-z0-9._/-]{0,120}")
+_OUR_KEY = re.compile(r"([0-9a-f]{7})/\1[0-9a-f]{25}-[a-z0-9](?:\.?[a-z0-9-]){0,120}")
 MOST_READERS = 8
 """Most connections by which one process reads from an upload store over the network."""
 NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -28,20 +28,29 @@ NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 def received_key(case_id: UUID, number: int) -> str:
     """Where a case's received instance of this number (from 0) is kept."""
-    return f"{case_id.hex}/received-{number:04d}.dcm"
+    return f"{_stem(case_id)}received-{number:04d}.dcm"
 
 
 def is_of_case(key: str, case_id: UUID) -> bool:
     """Whether a key names something that is kept for this case."""
-    return key.startswith(f"{case_id.hex}/")
+    return key.startswith(_stem(case_id))
 
 
-def picture_key(case_id: UUID, attempt: int, name: str) -> str:
-    """Where a picture of a result is kept; `name` as the report lists its artefacts, such as `image-1/overlay.png`.
+def pictures_key(case_id: UUID, attempt: int) -> str:
+    """Where the archive of a result's pictures is kept.
 
-    Named for the claim that drew it: a worker that lost its claim cannot overwrite what the winner's report vouches for.
+    Named for the claim that drew them: a worker that lost its claim cannot overwrite what the winner's report vouches for.
     """
-    return f"{case_id.hex}/reading-{attempt}-{name.replace('/', '-')}"
+    return f"{_stem(case_id)}reading-{attempt}.zip"
+
+
+def _stem(case_id: UUID) -> str:
+    """What all keys of a case begin with.
+
+    Cases of the same eighteen minutes share a folder (their ids begin with the time): a folder for each would cost as much
+    as what is written into it, its name and its parent being brought to the disk too.
+    """
+    return f"{case_id.hex[:7]}/{case_id.hex}-"
 
 
 class ObjectPlace:
@@ -119,15 +128,18 @@ class ObjectPlace:
 
     def remove_case(self, case_id: UUID) -> None:
         """Remove everything that was kept for a case; removing twice is fine."""
-        folder = f"{self._root}/{case_id.hex}"
+        folder, _, start = f"{self._root}/{_stem(case_id)}".rpartition("/")
         try:
-            if self._files.exists(folder):
-                self._files.rm(folder, recursive=True)
+            for path in self._files.ls(folder, detail=False):
+                if path.rpartition("/")[2].startswith(start):
+                    self._files.rm_file(path)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise SourceUnavailable("the objects could not be removed", kind=type(error).__name__) from error
 
     def _path(self, key: str) -> str:
-        if ".." in key or not _OUR_KEY.fullmatch(key):
+        if not _OUR_KEY.fullmatch(key):
             raise UploadMissing("not a key of this store")
         return f"{self._root}/{key}"
 

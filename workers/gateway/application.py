@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from pipeline.observability.log import configure_logs, logger
 from schemas.message import MOST_CASES
 from workers.app import make_app
-from workers.gateway import cases, compensation, endpoints, problems
+from workers.gateway import cases, compensation, endpoints, pictures, problems
 from workers.gateway.admission import admit
 from workers.gateway.answers import AnswerBell
 from workers.gateway.body_limit import BodyLimit
@@ -59,6 +59,7 @@ def make_gateway(services: Services) -> FastAPI:
     admissions = GroupCommit(partial(admit, services.ledger, publisher), most=MOST_CASES)
     app.state.door = Door(services, publisher, KeyRing(services.ledger), bell, admissions)
     app.include_router(cases.router)
+    app.include_router(pictures.router)
     app.include_router(compensation.router)
     app.include_router(endpoints.router)
     problems.install(app)

@@ -21,7 +21,6 @@ from pipeline.persistence.ledger.admission import Accepted, ApiKey
 from pipeline.persistence.ledger.cases import Reader as LedgerReader
 from pipeline.persistence.ledger.cases import list_cases, read_answered_case, read_case, read_events, read_result
 from pipeline.persistence.ledger.deliveries import deliveries_of, find_endpoint
-from pipeline.persistence.uploads import picture_key
 from pipeline.stages.receive import Submission, receive
 from schemas.api import CaseList, CaseView, LaneName, TimelineView
 from schemas.identifiers import parse_public_id, public_id
@@ -180,36 +179,9 @@ def _has_answer(row: Row[Any]) -> bool:
 @router.get("/{case_id}/result", summary="Read a result")
 async def show_result(case_id: CaseId, key: Reader, door: Place, version: Annotated[int | None, Query(ge=1)] = None) -> Response:
     """Read the newest result, or the version that is asked for, exactly as it was written."""
-    row = await _require_result(door, key, case_id, version)
+    row = await require_result(door, key, case_id, version)
     headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
     return Response(row.body, media_type="application/json", headers=headers)
-
-
-class Picture:
-    """Which image of which result version is asked for."""
-
-    def __init__(self, image: Annotated[int, Query(ge=1)] = 1, version: Annotated[int | None, Query(ge=1)] = None) -> None:
-        self.image, self.version = image, version
-
-
-@router.get("/{case_id}/overlay.png", summary="Look at the overlay", response_class=Response)
-async def show_overlay(case_id: CaseId, key: Reader, door: Place, asked: Annotated[Picture, Depends()]) -> Response:
-    """The image with the findings' outlines, marked as unverified."""
-    return await _picture(door, key, case_id, asked, "overlay.png")
-
-
-@router.get("/{case_id}/probability.png", summary="Look at the probability map", response_class=Response)
-async def show_probability(case_id: CaseId, key: Reader, door: Place, asked: Annotated[Picture, Depends()]) -> Response:
-    """The model's probability map on the source image's grid: grey value / 255."""
-    return await _picture(door, key, case_id, asked, "probability.png")
-
-
-async def _picture(door: Door, key: ApiKey, case_id: UUID, asked: Picture, name: str) -> Response:
-    row = await _require_result(door, key, case_id, asked.version)
-    data = await run_in_threadpool(door.services.uploads.find, picture_key(case_id, row.attempt, f"image-{asked.image}/{name}"))
-    if data is None:
-        raise Refused("not-found", "this result has no such picture: the image was not read")
-    return Response(data, media_type="image/png", headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=3600"})
 
 
 @router.get("/{case_id}/timeline", response_model=TimelineView, summary="See where the time went")
@@ -295,7 +267,8 @@ async def withdraw(case_id: CaseId, key: Writer, door: Place) -> Response:
     raise Refused("case-moved", case_id=public_id("case", case_id))
 
 
-async def _require_result(door: Door, key: ApiKey, case_id: UUID, version: int | None) -> Row[Any]:
+async def require_result(door: Door, key: ApiKey, case_id: UUID, version: int | None) -> Row[Any]:
+    """A result of this tenant's case, the newest where no version is named; 404 where there is none."""
     row = await run_in_threadpool(read_result, door.services.ledger, case_id, reader_of(key), version=version)
     if row is None:
         await require_case(door, key, case_id)

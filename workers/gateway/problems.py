@@ -42,6 +42,7 @@ REFUSALS: dict[str, Refusal] = {
     "endpoint-forbidden": Refusal(422, "Callbacks may not go to that address", "Use an address that the operator has allowed."),
     "idempotency-key-missing": Refusal(428, "Idempotency-Key is required", "Send a key of 8 to 128 visible characters, new for each case."),
     "internal": Refusal(500, "Something went wrong inside secondread", "Retry with the same key; if it stays, quote the instance."),
+    "picture-damaged": Refusal(500, "The stored picture is not the result's", "Rely on the result itself; tell the operator the case id."),
     "ledger-unavailable": Refusal(503, "The ledger is not available", "Retry with the same Idempotency-Key.", 10),
     "source-unavailable": Refusal(503, "The upload store is not available", "Retry with the same Idempotency-Key.", 10),
     "dependency-unavailable": Refusal(503, "A service that secondread needs is away", "Retry with the same Idempotency-Key.", 10),

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from pipeline.errors import SourceUnavailable, UploadMissing
 from pipeline.persistence.sources import NamedSource
-from pipeline.persistence.uploads import ObjectPlace
+from pipeline.persistence.uploads import ObjectPlace, is_of_case, pictures_key, received_key
 
-CASE, OTHER = UUID(int=1), UUID(int=2)
-KEY = f"{CASE.hex}/0000.dcm"
+# Two of one folder, and one of another.
+CASE, NEIGHBOUR, OTHER = UUID(int=1), UUID(int=2), UUID(int=1 << 127)
+KEY, PICTURES = received_key(CASE, 0), pictures_key(CASE, 3)
+FOLDER, STEM = KEY.split("/")[0], f"{KEY.split('/')[0]}/{CASE.hex}"
 
 
 @pytest.fixture(params=["folder", "remote"])
@@ -52,9 +54,9 @@ def test_an_object_comes_back_as_it_was_written(place: ObjectPlace, data: bytes)
 
 
 def test_an_object_is_found_by_another_process_with_the_same_url(place: ObjectPlace, url: str) -> None:
-    place.write(f"{CASE.hex}/results/1/overlay.png", b"PNG")
+    place.write(PICTURES, b"ZIP")
 
-    assert ObjectPlace(url).read(f"{CASE.hex}/results/1/overlay.png") == b"PNG"
+    assert ObjectPlace(url).read(PICTURES) == b"ZIP"
 
 
 def test_a_written_object_leaves_nothing_else_behind(tmp_path: Path) -> None:
@@ -83,43 +85,47 @@ def test_of_writers_with_one_key_the_object_is_one_ones_whole(tmp_path: Path) ->
         list(pool.map(lambda data: place.write(KEY, data), versions))
 
     assert place.read(KEY) in versions
-    assert [path.name for path in (tmp_path / CASE.hex).iterdir()] == ["0000.dcm"]
+    assert [path.relative_to(tmp_path).as_posix() for path in (tmp_path / FOLDER).iterdir()] == [KEY]
 
 
 def test_what_is_not_there_is_missing(place: ObjectPlace) -> None:
     place.write(KEY, b"DICM")
 
-    for key in (f"{CASE.hex}/0001.dcm", f"{OTHER.hex}/0000.dcm"):
+    for key in (received_key(CASE, 1), received_key(NEIGHBOUR, 0), received_key(OTHER, 0)):
         with pytest.raises(UploadMissing):
             place.read(key)
         assert place.find(key) is None
 
 
 def test_a_folder_is_no_object(tmp_path: Path) -> None:
-    place = ObjectPlace(str(tmp_path))
-    place.write(f"{CASE.hex}/results/1/overlay.png", b"PNG")
+    (tmp_path / KEY).mkdir(parents=True)
 
-    for key in (f"{CASE.hex}/results", f"{CASE.hex}/results/1/overlay.png/x"):
-        assert place.find(key) is None
+    assert ObjectPlace(str(tmp_path)).find(KEY) is None
 
 
 NOT_OURS = [
     "",
     "0000.dcm",
     "../etc/passwd",
-    f"{CASE.hex}/../{OTHER.hex}/0000.dcm",
-    f"{CASE.hex}/a..b",
+    f"{FOLDER}/../{KEY}",
+    f"{STEM}-a..b",
+    f"{STEM}-../x",
     f"/{KEY}",
-    f"{CASE.hex}/",
-    f"{CASE.hex}//etc/passwd",
-    f"{CASE.hex.upper().replace('0', 'A')}/0000.dcm",
-    f"{CASE}/0000.dcm",
-    f"{CASE.hex}/Upper.dcm",
-    f"{CASE.hex}/0000.dcm\n",
-    f"{CASE.hex}/0000.dcm\0",
-    f"{CASE.hex}/with space",
+    STEM,
+    f"{STEM}-",
+    f"{STEM}/0000.dcm",
+    f"{STEM}-a/b",
+    f"{STEM}//etc/passwd",
+    f"{FOLDER}/{CASE.hex.upper().replace('0', 'A')}-0000.dcm",
+    f"{FOLDER}/{CASE}-0000.dcm",
+    f"{FOLDER}/{OTHER.hex}-0000.dcm",
+    f"{OTHER.hex[:7]}/{CASE.hex}-0000.dcm",
+    f"{STEM}-Upper.dcm",
+    f"{STEM}-0000.dcm\n",
+    f"{STEM}-0000.dcm\0",
+    f"{STEM}-with space",
     f"file:///{KEY}",
-    f"{CASE.hex}/{'a' * 200}",
+    f"{STEM}-{'a' * 200}",
 ]
 
 
@@ -132,14 +138,25 @@ def test_a_key_that_is_not_ours_is_neither_read_nor_written(place: ObjectPlace, 
 
 
 def test_removing_a_case_takes_all_of_it_and_nothing_else(place: ObjectPlace) -> None:
-    kept = f"{OTHER.hex}/0000.dcm"
-    for key in (KEY, f"{CASE.hex}/results/1/overlay.png", kept):
+    kept = [received_key(NEIGHBOUR, 0), received_key(OTHER, 0)]
+    for key in (KEY, PICTURES, *kept):
         place.write(key, b"x")
 
     place.remove_case(CASE)
     place.remove_case(CASE)
 
-    assert [place.find(key) for key in (KEY, f"{CASE.hex}/results/1/overlay.png", kept)] == [None, None, b"x"]
+    assert [place.find(key) for key in (KEY, PICTURES, *kept)] == [None, None, b"x", b"x"]
+
+
+def test_a_case_that_was_never_kept_is_removed_all_the_same(place: ObjectPlace) -> None:
+    place.remove_case(OTHER)
+
+
+def test_a_key_is_its_own_cases_alone() -> None:
+    assert is_of_case(KEY, CASE)
+    assert is_of_case(PICTURES, CASE)
+    assert not is_of_case(KEY, NEIGHBOUR)
+    assert not is_of_case(KEY, OTHER)
 
 
 def test_a_place_that_cannot_be_written_is_not_available(tmp_path: Path) -> None:
