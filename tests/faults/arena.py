@@ -119,6 +119,8 @@ class Arena:
         broken = Counter(violation.invariant for violation in verdict.violations)
         said = [f"{invariant} broken {count} times" for invariant, count in sorted(broken.items())]
         said += [f"{verdict.failed} cases failed although nothing was wrong with them"] if verdict.failed else []
+        most = len(self.strikes) // 20
+        said += [f"{verdict.quarantined} cases quarantined, more than {most}"] if verdict.quarantined > most else []
         seconds = time.monotonic() - self.begun
         return Row(fault, what, len(self.strikes), verdict, recovered_s, again, self.group.exits, seconds, (*said, *shortfalls))
 

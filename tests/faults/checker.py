@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from pipeline.cases.retries import MAX_STRIKES
 from pipeline.cases.states import EDGES, POOL_STATES, TERMINAL, CaseState
 from pipeline.flow import DEADLINE_S
 from tests.faults.history import Submit, answer_for
@@ -48,6 +49,7 @@ class EventRow:
     left: str | None
     entered: str
     at: float
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,12 @@ class Verdict:
     unanswered: int
     """Promised, and at the end neither a result nor a coded failure."""
     failed: int
-    """Ended without a result, although nothing was wrong with the input."""
+    """Ended without a result, although nothing was wrong with the input and nobody was killed with it aboard twice."""
     reexecuted: int
     """Claims beyond the first of a case in a pool."""
     violations: tuple[Violation, ...]
+    quarantined: int = 0
+    """Failed because two inference workers in succession were killed with it aboard: nothing tells it from a poisonous one."""
 
 
 def check(history: Sequence[Submit], seen: Seen, *, most_reexecuted: int | None = None) -> Verdict:
@@ -98,14 +102,14 @@ def check(history: Sequence[Submit], seen: Seen, *, most_reexecuted: int | None 
         events[event.case_id].append(event)
     rows = {row.case_id: row for row in seen.cases}
     promised = [each.case_id for each in history if each.outcome == "ok"]
-    again = reexecuted(seen.events)
+    again, quarantined = reexecuted(seen.events), sum(_was_struck_twice(row, events[row.case_id]) for row in seen.cases)
     return Verdict(
         cases=len(promised),
         lost=sum(case_id not in rows or not _has_ended(rows[case_id]) for case_id in promised),
         double=sum(is_double(results[case_id], events[case_id]) for case_id in set(results) | set(events)),
         late=sum(row.ended_at is not None and row.ended_at - row.accepted_at > DEADLINE_S for row in seen.cases),
         unanswered=sum(not results.get(case_id) and (case_id not in rows or rows[case_id].state != "failed") for case_id in promised),
-        failed=sum(row.state in ("failed", "cancelled") for row in seen.cases),
+        failed=sum(row.state in ("failed", "cancelled") for row in seen.cases) - quarantined,
         reexecuted=again,
         violations=(
             *rows_of_submits(history, seen.cases),
@@ -115,7 +119,14 @@ def check(history: Sequence[Submit], seen: Seen, *, most_reexecuted: int | None 
             *allowed_edges(rows, events),
             *bounded_attempts(again, most_reexecuted),
         ),
+        quarantined=quarantined,
     )
+
+
+def _was_struck_twice(row: CaseRow, events: Sequence[EventRow]) -> bool:
+    """Whether a case failed as the rule of two strikes has it: two claims for inference died, the second with the case alone."""
+    lapses = [event for event in events if event.left == CaseState.INFERRING and event.code in ("lease-expired", "quarantined")]
+    return row.state == CaseState.FAILED and len(lapses) == MAX_STRIKES and lapses[-1].entered == CaseState.FAILED
 
 
 def _has_ended(row: CaseRow) -> bool:

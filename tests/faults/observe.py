@@ -22,7 +22,7 @@ _CASES = """
 SELECT id::text, state, result_version, EXTRACT(EPOCH FROM accepted_at)::float8, EXTRACT(EPOCH FROM ended_at)::float8 FROM cases
 """
 _RESULTS = "SELECT case_id::text, version, kind, CAST(body AS json)->>'model_output_digest' FROM results"
-_EVENTS = "SELECT case_id::text, version, left_state, entered_state, EXTRACT(EPOCH FROM at)::float8 FROM case_events"
+_EVENTS = "SELECT case_id::text, version, left_state, entered_state, EXTRACT(EPOCH FROM at)::float8, code FROM case_events"
 _IN_QUEUE = "SELECT id::text, version FROM cases WHERE state = ANY(%s) AND ended_at IS NULL"
 _NOT_RUNG = """
 SELECT count(*) FROM cases JOIN unnest(%s::uuid[], %s::int[]) AS before(id, version) USING (id, version)

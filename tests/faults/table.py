@@ -15,7 +15,7 @@ from rich.table import Table
 from tests.faults.arena import Row
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADINGS = ("fault", "times", "cases", "lost", "double", "late", "unanswered", "re-executed", "recovered in")
+HEADINGS = ("fault", "times", "cases", "lost", "double", "late", "unanswered", "quarantined", "re-executed", "recovered in")
 
 _INTRODUCTION = """# Faults
 
@@ -32,6 +32,9 @@ _EXPLANATION = """
   effect. **unanswered**: promised, with neither a result nor a coded failure at the end.
 - **late**: ended more than 30 s after acceptance. The guard, which answers such a case in time, does not run here; the load is as much
   as the machine takes, and waiting behind the backlog counts.
+- **quarantined**: failed with that code because two inference workers in succession died with the case aboard, the second time with no
+  other. That is what a poisonous case looks like (two strikes), and where everything is killed every few seconds it happens to an innocent
+  one: at most one for twenty kills.
 - **re-executed**: claims beyond a case's first in a pool: work that died with its worker and was done again.
 - **recovered in**, the longest: A1, A2 from a kill until a case that was in hand is claimed anew; A2, A3 from the server's kill until a
   case accepted after it has its result (restart included); A7 from the freeze until another worker has answered; A8 from FLUSHALL until
@@ -47,7 +50,8 @@ _EXPLANATION = """
 def cells(row: Row) -> tuple[str, ...]:
     """One line, as text."""
     verdict = row.verdict
-    numbers = (row.times, verdict.cases, verdict.lost, verdict.double, verdict.late, verdict.unanswered, verdict.reexecuted)
+    bad = (verdict.lost, verdict.double, verdict.late, verdict.unanswered, verdict.quarantined)
+    numbers = (row.times, verdict.cases, *bad, verdict.reexecuted)
     recovered = "-" if row.recovered_s is None else f"{row.recovered_s:.1f} s"
     return (f"{row.fault} {row.what}", *(f"{number:,}" for number in numbers), recovered)
 

@@ -51,6 +51,21 @@ def test_a_promised_case_without_a_row_is_lost() -> None:
     assert (verdict.lost, verdict.unanswered, broken(verdict)) == (1, 1, {"I1"})
 
 
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [(("lease-expired", "quarantined"), (0, 1)), (("suspects-company", "quarantined"), (1, 0)), (("lease-expired", "bad-value"), (1, 0))],
+)
+def test_who_died_twice_in_inference_was_quarantined_and_whoever_else_failed_did_wrongly(
+    codes: tuple[str, str], expected: tuple[int, int]
+) -> None:
+    way = events(way=("accepted", "fetching", "awaiting_inference", "inferring", "awaiting_inference", "inferring", "failed"))
+    coded = [replace(event, code=codes[event.entered == "failed"] if event.left == "inferring" else None) for event in way]
+
+    verdict = check([submit()], Seen([row(state="failed", result_version=0)], [], coded))
+
+    assert (verdict.failed, verdict.quarantined) == expected
+
+
 @pytest.mark.parametrize("has_row", [False, True])
 def test_an_unknown_submit_may_have_a_row_or_none(has_row: bool) -> None:
     verdict = check([submit(outcome="unknown")], CLEAN if has_row else Seen([], [], []))
