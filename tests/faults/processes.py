@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.flow import Pool
+from schemas.message import MOST_CASES
 from tests.faults.servers import Place
 from tests.faults.stub_stages import Manner, serve_pool
 from workers import guard, sweeper
@@ -62,7 +63,7 @@ class WorkerGroup:
     @property
     def in_hand(self) -> int:
         """Most cases that the group can have claimed at one moment: its concurrency."""
-        return 16 + 2 * self._manner.threads * 8
+        return 16 + 2 * self._manner.threads * MOST_CASES
 
     @property
     def pids(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from tests.faults.kills import killed_postgres, killed_workers
 from tests.faults.outages import away_valkey, deaf_connections, dripping_source, frozen_valkey
 from tests.faults.recovery import frozen_inference, killed_inference
 from tests.faults.servers import Servers
+from tests.faults.tensor_row import KILLS, SAYS, killed_tensor_users
 
 Story = Callable[[Servers, Tell], Row]
 PRODUCT_CASES = 400
@@ -69,4 +70,5 @@ def planned_rows(cases: int, kills: int) -> dict[str, Planned]:
             says="**B10** the slowest case of another source while the archive dripped; a fetch is given up after 8 s, its case"
             " answered and read later.",
         ),
+        "D4": Planned(KILLS, killed_tensor_users, is_long=True, says=SAYS),
     }

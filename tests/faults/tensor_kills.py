@@ -10,7 +10,7 @@ import os
 import random
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -124,8 +124,11 @@ def read_for_ever(folder: Path, books: Books, seed: int) -> None:
             books.say("read", handle.key)
 
 
-def kill_users(folder: Path, *, kills: int, seed: int = 0) -> TensorToll:
-    """Kill a writer and a reader in turn, so many times in all; `folder` holds the store and what is written down."""
+def kill_users(folder: Path, *, kills: int, seed: int = 0, tell: Callable[[int], None] = lambda _: None) -> TensorToll:
+    """Kill a writer and a reader in turn, so many times in all; `folder` holds the store and what is written down.
+
+    `tell` hears how many were killed.
+    """
     toll, books, chance = TensorToll(), Books(folder / "books"), random.Random(seed)
     books.folder.mkdir(parents=True)
     store = SharedMemoryStore(folder / "tensors", capacity_bytes=CAPACITY_BYTES)
@@ -143,6 +146,7 @@ def kill_users(folder: Path, *, kills: int, seed: int = 0) -> TensorToll:
                 _aim(folder / "tensors")
             _end(users.pop("writer" if is_writer else "reader"))
             toll.kills += 1
+            tell(toll.kills)
             if is_writer:
                 toll.unfinished |= _unfinished(folder / "tensors")
             store.reclaim(now=utc_now())

@@ -1,4 +1,4 @@
-"""A worker whose connections to Valkey go deaf or are cut consumes again by itself."""
+"""A worker whose connections to Valkey go deaf, are cut, or lead nowhere for a while consumes again by itself, or ends."""
 
 import os
 import queue
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,12 +28,14 @@ from workers.app import make_app
 from workers.inference import listen
 from workers.settings import Settings
 from workers.transport import KNOCK_EVERY_S
+from workers.watchdog import CATATONIC, STARVED_AFTER_S, Watchdog
 
 pytestmark = pytest.mark.services
 
 START_LIMIT_S = 180.0
 NOTICED_S = 30.0 * PATIENCE
 """Three times what is promised, for a slow machine. With the usual health check of 25 s it takes 50."""
+AWAY_S = 3.0
 
 
 @pytest.fixture
@@ -50,17 +53,19 @@ def serve_counting(redis_url: str, done: Path) -> None:
             sink.write(b".")
 
     app.task(name="reporting.postprocess")(work)
+    client = open_redis(redis_url)
+    Watchdog(Pool.REPORTING, client, threads=2, starved_after_s=STARVED_AFTER_S * PATIENCE).start()
     app.Worker(pool="threads", concurrency=2, queues=["reporting"]).start()
 
 
 @contextmanager
-def consuming(redis_url: str, folder: Path) -> Iterator[Path]:
-    """A worker process, and the file in which it counts."""
+def consuming(redis_url: str, folder: Path) -> Iterator[tuple[BaseProcess, Path]]:
+    """A worker process with its watchdog, and the file in which it counts."""
     done = folder / "done"
     done.touch()
     process = spawn(serve_counting, redis_url, done, environment=dict(os.environ), log=folder / "worker.log")
     try:
-        yield done
+        yield process, done
     finally:
         process.kill()
         process.join()
@@ -75,7 +80,7 @@ def deaf(proxy: FaultProxy) -> None:
 def test_tasks_that_are_sent_afterwards_are_done(
     app: Celery, clean_redis: str, proxy: FaultProxy, strike: Callable[[FaultProxy], Any], tmp_path: Path
 ) -> None:
-    with consuming(through(clean_redis, proxy), tmp_path) as done:
+    with consuming(through(clean_redis, proxy), tmp_path) as (_, done):
         assert done_soon(app, done, within_s=START_LIMIT_S)
 
         strike(proxy)
@@ -83,10 +88,25 @@ def test_tasks_that_are_sent_afterwards_are_done(
         assert done_soon(app, done, within_s=NOTICED_S)
 
 
-def done_soon(app: Celery, done: Path, *, within_s: float) -> bool:
+def test_a_worker_whose_broker_took_connections_and_said_nothing_consumes_again_or_ends(
+    app: Celery, clean_redis: str, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    with consuming(through(clean_redis, proxy), tmp_path) as (process, done):
+        assert done_soon(app, done, within_s=START_LIMIT_S)
+
+        proxy.behave(Fault.SWALLOW)
+        threading.Event().wait(AWAY_S)
+        proxy.behave()
+
+        # Seen once in a dozen runs: it stays alive and consumes no more. The supervisor starts another for one that ends.
+        is_consuming = done_soon(app, done, within_s=NOTICED_S + 2 * STARVED_AFTER_S * PATIENCE, unless=lambda: not process.is_alive())
+        assert is_consuming or process.exitcode == CATATONIC
+
+
+def done_soon(app: Celery, done: Path, *, within_s: float, unless: Callable[[], bool] = lambda: False) -> bool:
     """Send a task each second until one is done: what Valkey gives to a connection that went deaf is gone, until the sweeper rings."""
     until, before = time.monotonic() + within_s, done.stat().st_size
-    while time.monotonic() < until:
+    while time.monotonic() < until and not unless():
         app.send_task("reporting.postprocess", queue="reporting")
         if eventually(lambda: done.stat().st_size > before, within_s=1.0):
             return True

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from tests.acceptance.running import eventually
 from tests.integration.workers.prepared_cases import Image, PreparedCases
+from tests.patience import PATIENCE
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.settings import Settings, bare_environment
 from workers.supervisor import ProcessSpec, ProcessState, Supervisor
@@ -33,6 +35,9 @@ LIMIT_S = 1.0
 """A run of this network takes milliseconds."""
 PATIENCE_S = 180.0
 """For three starts of a process that loads torch, on a slow machine."""
+BACK_WITHIN_S = 15.0 * PATIENCE
+"""The promise (B7): so long after a run hung for good its pool works again."""
+AWAY = (ProcessState.DIED, ProcessState.READY)
 ROOT = Path(__file__).resolve().parents[3]
 CASES = text("SELECT id, state, attempt, failure FROM cases")
 CODES = text("SELECT case_id, code FROM case_events WHERE code IS NOT NULL ORDER BY id")
@@ -105,11 +110,17 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     cases = PreparedCases(ledger, SharedMemoryStore(settings.tensor_dir, capacity_bytes=MIB), card.reference)
     suspect, *company = (rung.case_id for rung in cases.bring(images_with(deadly)))
     changes: list[tuple[str, ProcessState]] = []
+    moments: list[float] = []
+
+    def note(name: str, state: ProcessState) -> None:
+        changes.append((name, state))
+        moments.append(time.monotonic())
+
     specs = [
         spec(settings, "inference", "tests.integration.workers.hanging_worker", hashlib.sha256(deadly.tobytes()).hexdigest()),
         spec(settings, "sweeper", "workers.sweeper"),
     ]
-    with Supervisor(specs, log_folder=settings.state_dir, on_change=lambda *change: changes.append(change)) as supervisor:
+    with Supervisor(specs, log_folder=settings.state_dir, on_change=note) as supervisor:
         supervisor.start()
         with stops_once(lambda: {row.state for row in rows_of(ledger).values()} <= {"awaiting_report", "failed"}):
             supervisor.watch()
@@ -122,3 +133,5 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     assert codes[suspect] == ["model-stood-still", "retry", "model-stood-still", "quarantined"]
     assert changes.count(("inference", ProcessState.DIED)) == 2, log
     assert {code for each in company for code in codes[each]} <= {"model-stood-still", "retry", "suspects-company"}
+    died, ready = ([at for change, at in zip(changes, moments, strict=True) if change == ("inference", state)] for state in AWAY)
+    assert LIMIT_S + max(back - gone for gone, back in zip(died, ready[1:], strict=True)) < BACK_WITHIN_S
