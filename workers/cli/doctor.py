@@ -17,6 +17,7 @@ from workers.settings import Settings
 MARKS = {"good": "[green]ok     [/green]", "odd": "[yellow]look   [/yellow]", "missing": "[red]missing[/red]"}
 ASK_S = 2.0
 UP = "`secondread up`"
+A_PLACE = "A place that the settings name"
 
 
 def doctor() -> None:
@@ -61,13 +62,14 @@ def _packages(settings: Settings) -> Iterator[Note]:
         yield Note("odd", "secondread is not installed (a bare checkout?): what it asks for is not known.")
         return
     has_own_servers = settings.redis_url is not None and settings.database_url is not None
-    uses_s3 = any(place.startswith("s3:") for place in (settings.uploads_url or "", *settings.sources.values()))
+    places = (settings.uploads_url or "", *settings.sources.values())
     for extra, needed_for in (
         ("", "Everything"),
         ("server", UP),
         ("inference", UP),
         ("embedded", "" if has_own_servers else UP),
-        ("s3", "A place that the settings name" if uses_s3 else ""),
+        ("s3", A_PLACE if any(place.startswith("s3:") for place in places) else ""),
+        ("http", A_PLACE if any(place.startswith(("http:", "https:")) for place in places) else ""),
     ):
         yield look_at_extra(extra, asked, needed_for=needed_for)
 
