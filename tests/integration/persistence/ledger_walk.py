@@ -169,6 +169,10 @@ class LedgerWalk(RuleBasedStateMachine):
         self.claims.extend(held)
         return held
 
+    def waiting_for(self, pool: Pool) -> list[UUID]:
+        """The cases in a pool's queue."""
+        return [each for each in self.model.open_ids() if self.model.cases[each].state is POOL_STATES[pool].queued]
+
     def answer(self, worker: str, pick: int) -> list[Held]:
         """Claim, for its pool, an open case and those beside it; return what is held now."""
         state = self.model.cases[of(self.model.open_ids(), pick)].state

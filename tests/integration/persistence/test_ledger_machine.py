@@ -53,8 +53,9 @@ MUST_MEET = {
     ("put off", "to a human"),
     ("put off", "refused"),
     ("retry asked", "True"),
+    *(("woke too late", deed) for deed in ("hand on", "complete", "fail", "give back", "renew")),
 }
-"""Edges, refusals, rings and answers that a run must come by."""
+"""Edges, refusals, rings, answers and late deeds that a run must come by."""
 
 
 class LedgerMachine(ClockRules):
@@ -153,21 +154,28 @@ class LedgerMachine(ClockRules):
             self.give_group_back(group, Return(states.claimed, states.queued, "x"))
 
     @precondition(lambda self: self.model.open_ids())
-    @rule(pick=PICK, does=st.sampled_from(["write", "fail", "give back", "renew"]))
-    def wake_too_late(self, pick: int, does: str) -> None:
+    @rule(pools=st.permutations(list(POOL_STATES)), does=st.sampled_from(["write", "write", "fail", "give back", "renew"]))
+    def wake_too_late(self, pools: list[Pool], does: str) -> None:
         """A worker stands still past its lease; another has its cases when it goes on."""
-        group = self.answer("w1", pick)
+        waiting = {pool: self.waiting_for(pool) for pool in pools}
+        pool = next((pool for pool in pools if waiting[pool]), pools[0])
+        group = self.claim_for("w1", pool, waiting[pool])
         self.lapse_claims_of("w1")
-        if not group or not self.claim_for("w2", group[0].pool, [held.case_id for held in group]):
+        again = self.claim_for("w2", group[0].pool, [held.case_id for held in group]) if group else []
+        # One that had its last try is claimed by nobody.
+        group = [held for held in group if held.case_id in {each.case_id for each in again}]
+        if not group:
             return
         states = POOL_STATES[group[0].pool]
-        if does == "give back":
+        deed = does if does != "write" else "complete" if group[0].pool is Pool.REPORTING else "hand on"
+        self.met.add(("woke too late", deed))
+        if deed == "give back":
             self.give_group_back(group, Return(states.claimed, states.queued, "x"))
-        elif does == "fail":
+        elif deed == "fail":
             self.fail_one(group[0])
-        elif does == "renew":
+        elif deed == "renew":
             self.renew_all(group)
-        elif group[0].pool is Pool.REPORTING:
+        elif deed == "complete":
             self.complete_group(group, 1)
         else:
             self.hand_group_on(group, ONWARD[group[0].pool])
