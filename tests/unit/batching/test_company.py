@@ -3,24 +3,14 @@
 The device of the examples takes a second, and a tenth more for each image: sixteen take 2.6 s.
 """
 
-from dataclasses import dataclass
-
 import pytest
 
 from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
+from tests.unit.batching.cases import NOW, Case
 
-NOW = 100.0
 LATENCY = LatencyModel(alpha_s=1.0, beta_s=0.1)
 CEILINGS = Ceilings(images=16, window_s=10.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    deadline: float = 1_000.0
-    ready_at: float = NOW
-    image_count: int = 1
-    lane: str = "routine"
 
 
 def company_of(count: int, *, held_for_s: float | None = None) -> Situation:
@@ -65,8 +55,8 @@ def test_the_window_stays_above_all_patience() -> None:
 
 
 def test_a_deadline_is_not_risked_for_company() -> None:
-    # The run takes 1.1 s, and the margin before the deadline is 1.6 spreads of a tenth.
-    decision = decide([Case(deadline=NOW + 1.2)], LATENCY, CEILINGS, company_of(15))
+    # The run takes 1.1 s, and the margin before the deadline is two spreads of a tenth.
+    decision = decide([Case(deadline=NOW + 1.3)], LATENCY, CEILINGS, company_of(15))
 
     assert isinstance(decision, Fire)
     assert decision.reason == "last call"
@@ -82,3 +72,9 @@ def test_a_hold_for_company_looks_again(situation: Situation, seconds: float) ->
 
     assert isinstance(decision, Hold)
     assert decision.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("prepared_in_s", "is_awaited"), [(0.0, True), (1.29, True), (1.31, False), (60.0, False)])
+def test_company_that_takes_longer_to_prepare_than_a_run_is_not_awaited(prepared_in_s: float, is_awaited: bool) -> None:
+    # One waits and two come: a run of three takes 1.3 s.
+    assert fires([Case(prepared_in_s=prepared_in_s)], company_of(2)) is not is_awaited
