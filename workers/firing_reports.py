@@ -1,14 +1,13 @@
 """What is told of a batch: Flower's events, the metrics, and one line of the log that says why it fired."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from pipeline.batching.rule import Fire
 from pipeline.flow import Pool
 from pipeline.observability import metrics
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed
-from pipeline.stages.infer import BatchResult
+from pipeline.stages.infer import BatchResult, Firing
 from workers.flower_events import TaskEvents
 from workers.served import Chosen
 
@@ -44,7 +43,7 @@ def facts_of(fire: Fire) -> dict[str, object]:
     }
 
 
-def observe(chosen: Chosen, fire: Fire, cases: Sequence[Claimed], result: BatchResult, *, device: str, fired_at: datetime) -> None:
+def observe(chosen: Chosen, fire: Fire, cases: Sequence[Claimed], result: BatchResult, firing: Firing) -> None:
     """Count and log a batch that has run."""
     reference, line = chosen.model.reference, chosen.model.line.name
     metrics.BATCH_IMAGES.labels(reference).observe(fire.image_count)
@@ -52,13 +51,13 @@ def observe(chosen: Chosen, fire: Fire, cases: Sequence[Claimed], result: BatchR
     metrics.BATCH_HOLD_SECONDS.labels(reference).observe(chosen.held_s)
     metrics.BATCHES_FIRED.labels(reference, fire.reason).inc()
     metrics.BATCH_RIDERS.labels(reference).inc(fire.rider_count)
-    metrics.FORWARD_SECONDS.labels(device).observe(result.forward_s)
+    metrics.FORWARD_SECONDS.labels(firing.device).observe(result.forward_s)
     if result.forward_passes == 1 and fire.predicted_s > 0:
-        metrics.PREDICTION_RATIO.labels(reference, device).observe(result.forward_s / fire.predicted_s)
+        metrics.PREDICTION_RATIO.labels(reference, firing.device).observe(result.forward_s / fire.predicted_s)
     ran = {case.case_id for case in cases}
     for place in chosen.aboard:
         if place.case_id in ran:
-            metrics.LINE_WAIT_SECONDS.labels(line, place.lane).observe(max(fired_at.timestamp() - place.ready_at, 0.0))
+            metrics.LINE_WAIT_SECONDS.labels(line, place.lane).observe(max(firing.at.timestamp() - place.ready_at, 0.0))
     logger().info(
         "batch_fired",
         model=reference,

@@ -209,7 +209,7 @@ class Former:
         if not result.failed and result.forward_passes == 1:
             model.latency.learn(image_count, result.forward_s)
         show_ended(events, firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        observe(chosen, fire, cases, result, device=self._device, fired_at=firing.at)
+        observe(chosen, fire, cases, result, firing)
 
     def _give_up(self, hung: Sequence[Claimed]) -> None:
         """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""

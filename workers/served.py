@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.batching.choice import Offer, most_pressing
 from pipeline.batching.feeder import Devices, Feeder
 from pipeline.batching.latency import LatencyModel
-from pipeline.batching.rule import LAST_CALL_MARGIN, Ceilings, Decision, Fire, Hold, LetGo
+from pipeline.batching.rule import LAST_CALL_MARGIN, Ceilings, Fire, Hold, LetGo
 from pipeline.flow import Pool, least_s_after
 from pipeline.persistence.ledger.claims import count_cases_of
 from pipeline.persistence.waiting_line import AnothersTurn, LineView, Waiting, WaitingLine
@@ -71,7 +72,7 @@ def choose(services: Services, models: Sequence[ServedModel], ceilings: Ceilings
             continue
         others = _others(view, device)
         device_count = max(device_count, 1 + len(others.busy_until) + others.idle_count)
-        decision = _ask(services, model, view, ceilings.within(model.most_images), others, now=now)
+        decision = model.feeder.ask(view.waiting, ceilings.within(model.most_images), others, now=now, company=partial(_company, services))
         if isinstance(decision, LetGo):
             return Chosen(model, decision, view.waiting)
         if isinstance(decision, Fire):
@@ -86,10 +87,9 @@ def _others(view: LineView, device: str) -> Devices:
     return Devices(busy, len(view.idle - {device}))
 
 
-def _ask(services: Services, model: ServedModel, view: LineView, ceilings: Ceilings, others: Devices, *, now: float) -> Decision:
-    return model.feeder.ask(
-        view.waiting, ceilings, others, now=now, company=lambda limit: count_cases_of(services.ledger, Pool.INTAKE, limit=limit)
-    )
+def _company(services: Services, limit: int) -> int:
+    """Cases that were admitted and are still being prepared, up to so many."""
+    return count_cases_of(services.ledger, Pool.INTAKE, limit=limit)
 
 
 def _best(offers: Sequence[Chosen], ceilings: Ceilings, device_count: int) -> Chosen:

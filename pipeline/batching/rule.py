@@ -2,8 +2,8 @@
 
 Asked while a device is idle, and never else. It fires when the batch is full, at the last call of its tightest member, when the
 device has been held back for the whole window, when nobody else will join this line, and else as soon as waiting costs more than
-it is worth. What waiting is worth: the next case probably comes so soon that it is saved from waiting for another device; or cases
-are known to be on their way, and the wait for them is no longer than the run that they would share.
+it is worth. What waiting is worth: the next case comes so soon, by experience or because it is known to be on its way, that it is
+saved from waiting for another device.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from typing import Literal
 from pipeline.batching.boarding import FINISH_MARGIN, Boarding, Candidate, board, fill
 from pipeline.batching.lanes import LANE_WEIGHT, is_overdue, prepared_in_s
 from pipeline.batching.latency import LatencyModel
-from pipeline.flow import Lane
 
 FireReason = Literal["full", "last call", "ceiling", "stop rule", "drain", "spare device"]
 TAIL_POWER = 4
@@ -147,14 +146,10 @@ class _Question:
             return self._fire("ceiling")
         if self.situation.is_last:
             return self._fire("drain")
-        awaited_until = self._company_is_awaited_until()
-        if self._is_worth_waiting():
-            look = now + max(self.cost_s / 8, 0.002)
-        elif now < awaited_until:
-            # Who joins wakes the former; this look is for company that will not come after all.
-            look = min(awaited_until, now + max(self.cost_s / 2, 0.01))
-        else:
+        if not self._is_worth_waiting():
             return self._fire("stop rule")
+        # Who joins wakes the former; this look is for those who do not come after all.
+        look = now + max(self.cost_s / 8, 0.002)
         return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, look) - now))
 
     def answer_for_put_off(self) -> Fire | Hold:
@@ -205,29 +200,17 @@ class _Question:
     def _is_worth_waiting(self) -> bool:
         """Weigh one more arrival, saved from waiting for another device, against everybody's longer wait."""
         cost_s, now = self.cost_s, self.situation.now
-        gain = self.situation.hazard * ((self.newcomer_waits_s + cost_s) ** TAIL_POWER - cost_s**TAIL_POWER)
+        gain = self._arrivals_per_s() * ((self.newcomer_waits_s + cost_s) ** TAIL_POWER - cost_s**TAIL_POWER)
         price = 0.0
         for place in self.boarding.members:
             case = self.line[place]
             price += LANE_WEIGHT[case.lane] * TAIL_POWER * (max(now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1)
         return gain > price
 
-    def _company_is_awaited_until(self) -> float:
-        """Until when cases that are known to come are waited for; the present moment or earlier where none are.
-
-        A group that is sent together is prepared one by one. It is waited for as long as it takes to run as a whole, so the first
-        of it is answered at the latest after twice the time of a group that came at once. An urgent case is less patient. Where
-        those who are here took longer to prepare than that, who follows them will not come in time, and is not waited for.
-        """
-        now, members = self.situation.now, [self.line[place] for place in self.boarding.members]
+    def _arrivals_per_s(self) -> float:
+        """What is expected by experience, or by those who are known to come: each as soon as those here were prepared, in the mean."""
         if self.situation.company == 0:
-            return now
-        group = self.boarding.images + self.situation.company
-        patience_s = self.latency.seconds(min(group, self.ceilings.images))
-        if any(case.lane == Lane.URGENT for case in members):
-            patience_s /= LANE_WEIGHT[Lane.URGENT]
-        prepared_s = (prepared_in_s(case.lane, place=case.virtual_deadline, joined_at=case.ready_at) for case in members)
-        if min(prepared_s) > patience_s:
-            return now
-        held_since = self.situation.held_since
-        return (now if held_since is None else held_since) + patience_s
+            return self.situation.hazard
+        aboard = [self.line[place] for place in self.boarding.members]
+        prepared_s = sum(prepared_in_s(case.lane, place=case.virtual_deadline, joined_at=case.ready_at) for case in aboard) / len(aboard)
+        return max(self.situation.hazard, self.situation.company / max(prepared_s, SHORTEST_SLEEP_S))

@@ -68,7 +68,7 @@ end
 return taken
 """
 
-_PASS_ON = """
+_NEXT_FORMER = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('DEL', KEYS[1])
   if redis.call('EXISTS', KEYS[2]) == 1 then
@@ -182,7 +182,7 @@ class WaitingLine:
         stem = f"secondread:line:{{{self.name}}}"
         names = ("order", "items", "devices", "turn", "joined")
         self._order, self._items, self._devices, self._turn, self.channel = (f"{stem}:{name}" for name in names)
-        scripts = (_JOIN, _TAKE, _VIEW, _LEAVE, _PASS_ON)
+        scripts = (_JOIN, _TAKE, _VIEW, _LEAVE, _NEXT_FORMER)
         self._join, self._take, self._view, self._leave, self._pass_on = (_script(client, lua) for lua in scripts)
 
     def join(self, cases: Iterable[Waiting]) -> bool:

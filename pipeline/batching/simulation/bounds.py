@@ -10,9 +10,10 @@ from pipeline.batching.simulation.workload import Image
 def least_missed_percent(images: Sequence[Image], cost: Cost, *, devices: int) -> float:
     """Share of the images that any rule misses, also one that knows the future.
 
-    An image takes a full batch's share of a device at the least (the cheapest shape's, where there are several). So all devices together are one machine that answers an image a
-    slot; an image may have any slot that begins before it is due, from the one in which it comes. Earliest deadline first answers
-    the most of such jobs. Real batches cannot be begun in slots or interrupted, so the bound is not reached.
+    An image takes a full batch's share of a device at the least (the cheapest shape's, where there are several). So all devices
+    together are one machine that answers an image a slot; an image may have any slot that begins before it is due, from the one in
+    which it comes. Earliest deadline first answers the most of such jobs. Real batches cannot be begun in slots or interrupted, so
+    the bound is not reached.
     """
     smallest = min(image.scale for image in images)
     slot_s = smallest * cost.mean_s(LIMIT) / (devices * LIMIT)

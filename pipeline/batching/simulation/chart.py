@@ -12,7 +12,7 @@ STYLE = "text{font:11px system-ui,sans-serif;fill:#334155}.head{font-weight:600}
 
 def chart(outcomes: Sequence[Outcome]) -> str:
     """Draw the scenarios that all rules were played in; a red line is the share that no rule avoids."""
-    shown = [outcome for outcome in outcomes if len(outcome.figures) > 2]  # noqa: PLR2004 - lanes and shapes compare two rules
+    shown = [outcome for outcome in outcomes if len(outcome.figures) > 2]
     names = list(shown[0].figures) if shown else []
     rows = [shown[first : first + COLUMNS] for first in range(0, len(shown), COLUMNS)]
     row_px = HEAD_PX + len(names) * BAR_PX + GAP_PX

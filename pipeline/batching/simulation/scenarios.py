@@ -42,7 +42,7 @@ class Scenario:
     title: str
     arrivals: Arrivals
     cost: Cost = SLOW
-    mix: Mix = Mix()
+    mix: Mix = field(default_factory=Mix)
     rules: Mapping[str, Callable[[], Rule]] = field(default_factory=lambda: RULES)
 
 

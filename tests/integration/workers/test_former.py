@@ -12,9 +12,9 @@ from pipeline.flow import Pool
 from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.registry import ModelRegistry
 from pipeline.persistence.ledger.engine import run
+from pipeline.persistence.waiting_line import Waiting
 from tests.integration.workers.prepared_cases import PreparedCases
 from tests.integration.workers.stub_cases import StubCases
-from pipeline.persistence.waiting_line import Waiting
 from workers.doorbell import place_in_line
 from workers.former import Former
 from workers.served import Chosen

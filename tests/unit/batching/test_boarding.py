@@ -144,8 +144,8 @@ def test_nobody_is_aboard_whom_the_batch_would_make_late(line: list[Case], devic
 
 
 @given(line=st.lists(cases, max_size=40), device=devices, limit=st.integers(1, 16))
-def test_nobody_is_overtaken_but_whom_the_batch_would_make_late(line: list[Case], device: LatencyModel, limit: int) -> None:
-    line = [Case(case.deadline, case.ready_at, 1, case.lane) for case in line]
+def test_nobody_is_overtaken_within_a_lane_but_whom_the_batch_would_make_late(line: list[Case], device: LatencyModel, limit: int) -> None:
+    line = [Case(case.deadline, case.ready_at) for case in line]
     boarding = board(line, device, limit, now=NOW)
 
     for place in range(max(boarding.members, default=0)):

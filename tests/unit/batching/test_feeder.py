@@ -24,9 +24,10 @@ def busy_feeder() -> Feeder:
     return feeder
 
 
-def ask(
-    feeder: Feeder, line: list[Case], *, now: float = NOW, others: Devices = Devices(), company: Callable[[int], int] = nobody
-) -> object:
+ALONE = Devices()
+
+
+def ask(feeder: Feeder, line: list[Case], *, now: float = NOW, others: Devices = ALONE, company: Callable[[int], int] = nobody) -> object:
     return feeder.ask(line, CEILINGS, others, now=now, company=company)
 
 

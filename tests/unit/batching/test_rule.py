@@ -144,33 +144,6 @@ def test_a_burst_is_held_for_and_a_lull_is_not() -> None:
     assert isinstance(in_the_lull, Fire)
 
 
-def test_known_company_is_waited_for_where_nobody_else_is_expected() -> None:
-    assert decide([Case()], one_second(), CEILINGS, situation(company=3)) == Hold(0.5)
-
-
-@pytest.mark.parametrize(("lane", "patience_s"), [("routine", 1.4), ("urgent", 1.4 / 3)])
-def test_company_is_waited_for_as_long_as_the_group_runs_and_a_third_of_it_with_an_urgent_case(lane: str, patience_s: float) -> None:
-    # One case of two images that waits, and two that come: a group of four, which runs 1 + 4 x 0.1 s.
-    device = LatencyModel(alpha_s=1.0, beta_s=0.1)
-    line = [Case(image_count=2, lane=lane)]
-
-    patient = decide(line, device, CEILINGS, situation(company=2, held_since=NOW - patience_s + 0.02))
-    tired = decide(line, device, CEILINGS, situation(company=2, held_since=NOW - patience_s - 0.02))
-
-    assert isinstance(patient, Hold)
-    assert patient.seconds == pytest.approx(0.02)
-    assert isinstance(tired, Fire)
-    assert tired.reason == "stop rule"
-
-
-def test_a_crowd_that_comes_is_waited_for_no_longer_than_one_full_batch_runs() -> None:
-    device = LatencyModel(alpha_s=0.1, beta_s=0.1)
-    bounds = Ceilings(images=4, window_s=10.0)
-
-    assert isinstance(decide([Case()], device, bounds, situation(company=100, held_since=NOW - 0.49)), Hold)
-    assert isinstance(decide([Case()], device, bounds, situation(company=100, held_since=NOW - 0.51)), Fire)
-
-
 def test_company_fills_no_batch_before_it_is_there() -> None:
     decision = decide([Case()] * 15, one_second(), CEILINGS, situation(company=10))
 

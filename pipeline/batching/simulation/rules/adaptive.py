@@ -51,8 +51,8 @@ class Cork(InOrder):
     def begin(self, house: House) -> None:
         """Start every worker with BentoML's first guess."""
         super().begin(house)
-        guess = {"slope_s": min(2.0, OBJECTIVE_S / 15), "fixed_s": min(1.0, OBJECTIVE_S / 30)}
-        self.workers = [_Dispatcher(**guess) for _ in range(house.devices)]
+        slope_s, fixed_s = min(2.0, OBJECTIVE_S / 15), min(1.0, OBJECTIVE_S / 30)
+        self.workers = [_Dispatcher(slope_s=slope_s, fixed_s=fixed_s) for _ in range(house.devices)]
 
     def arrived(self, number: int) -> None:
         """Go to any worker: they share no line."""

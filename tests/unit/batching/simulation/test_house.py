@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.batching.simulation import cost as costs
 from pipeline.batching.simulation.bounds import inoue_mean_s, least_missed_percent
 from pipeline.batching.simulation.cost import Cost, Spell
-from pipeline.batching.simulation.house import House, Run
+from pipeline.batching.simulation.house import House, Rule, Run
 from pipeline.batching.simulation.measures import measure, percentile
 from pipeline.batching.simulation.rules.windows import CommittedWindow, Delay, InOrder, PulledWindow, StrictLanes, WindowEach
 from pipeline.batching.simulation.workload import DAY, Image, Mix, images, steady, studies
@@ -49,7 +49,7 @@ def stream(rate: float, count: int, *, seed: int = 3) -> list[Image]:
     return came(*steady(rate, count)(dice))
 
 
-def mean_s(house: House, rule: InOrder) -> float:
+def mean_s(house: House, rule: Rule) -> float:
     fates = house.live(rule)
     return sum(fates.done_at[number] - image.arrives_at for number, image in enumerate(house.images)) / len(house.images)
 
@@ -82,7 +82,7 @@ def test_two_devices_and_three_images_by_hand() -> None:
     assert [(run.device, run.numbers) for run in fates.runs] == [(0, (0,)), (1, (1,)), (0, (2,))]
 
 
-def begun(rule: InOrder, moments: Sequence[float], *, devices: int = 1) -> list[tuple[float, int]]:
+def begun(rule: Rule, moments: Sequence[float], *, devices: int = 1) -> list[tuple[float, int]]:
     """When each batch began and how many were in it."""
     fates = House(came(*moments), EXACT, devices=devices, seed=0).live(rule)
     return [(round(run.began_at, 3), len(run.numbers)) for run in fates.runs]

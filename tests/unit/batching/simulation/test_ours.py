@@ -139,6 +139,7 @@ def figures_of(outcomes: list[Outcome]) -> Mapping[str, Figures]:
 def test_the_chart_shows_every_rule_of_the_scenarios_that_all_play(outcomes: list[Outcome]) -> None:
     drawn = chart(outcomes)
 
-    assert drawn.startswith("<svg") and drawn.endswith("</svg>\n")
+    assert drawn.startswith("<svg")
+    assert drawn.endswith("</svg>\n")
     assert all(name in drawn for name in outcomes[0].figures)
     assert "strict priority" not in drawn
