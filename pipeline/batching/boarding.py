@@ -1,6 +1,6 @@
 """Who is in the batch: the most that can all be answered in time, in the order of the line; and who cannot be any more."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,13 +76,13 @@ def board(line: Sequence[Candidate], latency: LatencyModel, limit: int, *, now: 
     if reserved and boat.leaves_urgent(able, members):
         members, reserved = boat.best(able, limit), 0
     images, leeway_s = boat.images(members), boat.tightest_s(members)
-    passed = set(able).difference(members) if len(members) < len(able) else ()
-    riders = boat.riders(put_off, images, leeway_s, reserved) if members and (reserved or not passed) else []
+    passes_over = len(members) < len(able)
+    riders = boat.riders(put_off, images, leeway_s, reserved) if put_off and members and (reserved or not passes_over) else []
     return Boarding(
         members=tuple(members),
         images=images,
-        is_full=images + reserved >= limit or any(images + line[place].image_count > limit - reserved for place in passed),
-        passes_over=bool(passed),
+        is_full=images + reserved >= limit or (passes_over and boat.leaves_no_room(able, members, limit - reserved - images)),
+        passes_over=passes_over,
         riders=tuple(riders),
         rider_images=boat.images(riders),
         late=tuple(late),
@@ -91,7 +91,7 @@ def board(line: Sequence[Candidate], latency: LatencyModel, limit: int, *, now: 
     )
 
 
-def fill(line: Sequence[Candidate], places: Sequence[int], limit: int) -> list[int]:
+def fill(line: Sequence[Candidate], places: Iterable[int], limit: int) -> list[int]:
     """The longest head of these places that fits; a case larger than the limit goes alone."""
     chosen: list[int] = []
     images = 0
@@ -112,7 +112,7 @@ class _Boat:
     def __init__(self, line: Sequence[Candidate], latency: LatencyModel, limit: int, not_before: float) -> None:
         self._line, self._latency, self._limit = line, latency, limit
         self._leeway_s = [case.deadline - not_before for case in line]
-        self._needed_s = [latency.at_most_s(images, margin=FINISH_MARGIN) for images in range(limit + 1)]
+        self._needed_s = latency.at_most_each_s(limit, margin=FINISH_MARGIN)
 
     def images(self, places: Sequence[int]) -> int:
         return sum(self._line[place].image_count for place in places)
@@ -126,16 +126,24 @@ class _Boat:
     def leaves_urgent(self, able: Sequence[int], members: Sequence[int]) -> bool:
         return any(self._line[place].lane == Lane.URGENT and place not in members for place in able)
 
+    def leaves_no_room(self, able: Sequence[int], members: Sequence[int], room: int) -> bool:
+        """Whether somebody is left behind who takes more slots than there are."""
+        return any(self._line[place].image_count > room for place in set(able).difference(members))
+
     def sort(self) -> tuple[list[int], list[int], list[int]]:
         """Places of those who can be answered in time, who cannot, and who were put off."""
         able: list[int] = []
         late: list[int] = []
         put_off: list[int] = []
-        for place, case in enumerate(self._line):
-            if case.lane == Lane.COMPENSATION:
+        # This loop is over the whole line, at every look of every device.
+        least_s, compensation = self._needed_s[1], Lane.COMPENSATION.value
+        for place, (case, leeway_s) in enumerate(zip(self._line, self._leeway_s, strict=True)):
+            if case.lane == compensation:
                 put_off.append(place)
+            elif leeway_s < least_s or (case.image_count > 1 and leeway_s < self._needs_s(case.image_count)):
+                late.append(place)
             else:
-                (late if self._leeway_s[place] < self._needs_s(case.image_count) else able).append(place)
+                able.append(place)
         return able, late, put_off
 
     def best(self, able: Sequence[int], limit: int) -> list[int]:
@@ -146,11 +154,12 @@ class _Boat:
         best: list[int] = []
         worth = 0.0
         heaviest = max(LANE_WEIGHT[self._line[place].lane] for place in able)
-        for size in range(min(limit, self.images(able)), 0, -1):
+        most = limit if len(able) >= limit else min(limit, self.images(able))
+        for size in range(most, 0, -1):
             if size * heaviest < worth:
                 break
-            needed_s = self._needed_s[size]
-            fit = fill(self._line, [place for place in able if self._leeway_s[place] >= needed_s], size)
+            needed_s, leeway_s = self._needed_s[size], self._leeway_s
+            fit = fill(self._line, (place for place in able if leeway_s[place] >= needed_s), size)
             value = sum(LANE_WEIGHT[self._line[place].lane] for place in fit)
             if value >= worth and self._is_in_time(fit):
                 best, worth = fit, value

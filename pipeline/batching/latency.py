@@ -79,6 +79,12 @@ class LatencyModel:
         """A duration that a batch seldom exceeds: the predicted one and `margin` spreads."""
         return (self.alpha_s + self.beta_s * images) * self.level * (1 + margin * self.spread)
 
+    def at_most_each_s(self, images: int, *, margin: float) -> list[float]:
+        """The same of every size from none to `images`, by size."""
+        factor = self.level * (1 + margin * self.spread)
+        fixed_s, each_s = self.alpha_s * factor, self.beta_s * factor
+        return [fixed_s + each_s * size for size in range(images + 1)]
+
     def learn(self, images: int, actual_s: float) -> None:
         """Follow a run that succeeded in one pass; failed runs are no samples."""
         base = self.alpha_s + self.beta_s * images

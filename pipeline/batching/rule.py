@@ -201,11 +201,9 @@ class _Question:
         """Weigh one more arrival, saved from waiting for another device, against everybody's longer wait."""
         cost_s, now = self.cost_s, self.situation.now
         gain = self._arrivals_per_s() * ((self.newcomer_waits_s + cost_s) ** TAIL_POWER - cost_s**TAIL_POWER)
-        price = 0.0
-        for place in self.boarding.members:
-            case = self.line[place]
-            price += LANE_WEIGHT[case.lane] * TAIL_POWER * (max(now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1)
-        return gain > price
+        aboard = (self.line[place] for place in self.boarding.members)
+        price = sum(LANE_WEIGHT[case.lane] * (max(now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1) for case in aboard)
+        return gain > TAIL_POWER * price
 
     def _arrivals_per_s(self) -> float:
         """What is expected by experience, or by those who are known to come: each as soon as those here were prepared, in the mean."""
