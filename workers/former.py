@@ -11,6 +11,7 @@ from uuid import UUID
 from uuid6 import uuid7
 
 from pipeline.batching.latency import LatencyModel
+from pipeline.batching.memory_cap import MemoryCap
 from pipeline.batching.rule import Ceilings, Fire
 from pipeline.cases.states import CaseState
 from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
@@ -21,8 +22,8 @@ from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, give_back, hand_on
 from pipeline.persistence.waiting_line import Waiting
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
+from workers.batch_run import FiredBatch, observe, show_begun, show_ended
 from workers.doorbell import ring
-from workers.firing_reports import observe, show_begun, show_ended
 from workers.isolation import apart, given_up_after, send_back
 from workers.served import Chosen, ServedModel, choose
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
@@ -47,7 +48,12 @@ class Former:
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = [
-            ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
+            ServedModel(
+                reference,
+                runtime.services.line(reference),
+                LatencyModel.from_sweep(registry.durations_s(reference)),
+                MemoryCap.from_sweep(registry.durations_s(reference)),
+            )
             for reference in registry.served
         ]
         self._awake = threading.Condition()
@@ -193,9 +199,10 @@ class Former:
         return kept
 
     def _run(self, chosen: Chosen, fire: Fire, cases: Sequence[Claimed]) -> None:
-        model, events = chosen.model, self._runtime.events
+        model = chosen.model
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
-        show_begun(events, firing.batch_id, chosen, fire, cases)
+        batch = FiredBatch(firing, model.reference, model.line.name, fire, chosen.waiting, chosen.held_s)
+        show_begun(self._runtime, batch, cases)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
@@ -208,8 +215,8 @@ class Former:
         self._hand_on(cases, result, clocks)
         if not result.failed and result.forward_passes == 1:
             model.latency.learn(image_count, result.forward_s)
-        show_ended(events, firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        observe(chosen, fire, cases, result, firing)
+        show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
+        observe(batch, cases, result)
 
     def _give_up(self, hung: Sequence[Claimed]) -> None:
         """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""

@@ -7,6 +7,7 @@ from functools import partial
 from pipeline.batching.choice import Offer, most_pressing
 from pipeline.batching.feeder import Devices, Feeder
 from pipeline.batching.latency import LatencyModel
+from pipeline.batching.memory_cap import MemoryCap
 from pipeline.batching.rule import LAST_CALL_MARGIN, Ceilings, Fire, Hold, LetGo
 from pipeline.flow import Pool, least_s_after
 from pipeline.persistence.ledger.claims import count_cases_of
@@ -24,8 +25,7 @@ class ServedModel:
     reference: str
     line: WaitingLine
     latency: LatencyModel
-    most_images: int | None = None
-    """What the device's memory takes, where that was found out; None where nothing was."""
+    cap: MemoryCap
     feeder: Feeder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ def choose(services: Services, models: Sequence[ServedModel], ceilings: Ceilings
             continue
         others = _others(view, device)
         device_count = max(device_count, 1 + len(others.busy_until) + others.idle_count)
-        decision = model.feeder.ask(view.waiting, ceilings.within(model.most_images), others, now=now, company=partial(_company, services))
+        decision = model.feeder.ask(view.waiting, ceilings.within(model.cap.images), others, now=now, company=partial(_company, services))
         if isinstance(decision, LetGo):
             return Chosen(model, decision, view.waiting)
         if isinstance(decision, Fire):
@@ -99,6 +99,6 @@ def _best(offers: Sequence[Chosen], ceilings: Ceilings, device_count: int) -> Ch
     for offer in offers:
         latency, fire = offer.model.latency, offer.decision
         if isinstance(fire, Fire):
-            full_s = latency.seconds(ceilings.within(offer.model.most_images).images)
+            full_s = latency.seconds(ceilings.within(offer.model.cap.images).images)
             made.append(Offer(fire, full_s, LAST_CALL_MARGIN * latency.spread * fire.predicted_s))
     return offers[most_pressing(made, device_count)]

@@ -33,9 +33,9 @@ class Ceilings:
     window_s: float = 2.0
     """Longest that an idle device is held back for company."""
 
-    def within(self, images: int | None) -> "Ceilings":
-        """The same for a device whose memory takes so many images; None where that is not known to be a limit."""
-        return self if images is None or images >= self.images else Ceilings(max(images, 1), self.window_s)
+    def within(self, images: int) -> "Ceilings":
+        """The same for a device whose memory takes so many images."""
+        return self if images >= self.images else Ceilings(max(images, 1), self.window_s)
 
 
 @dataclass(frozen=True, slots=True)

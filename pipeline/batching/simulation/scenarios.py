@@ -17,18 +17,18 @@ DEVICES = 4
 
 RULES: Mapping[str, Callable[[], Rule]] = {
     OURS: SecondRead,
-    "window 2 s/16, committed": CommittedWindow,
-    "window 2 s/16, worker pulls": PulledWindow,
-    "window 2 s/16, every worker": WindowEach,
+    "window, committed": CommittedWindow,
+    "window, pulled": PulledWindow,
+    "window, each worker": WindowEach,
     "greedy": lambda: Delay(0.0),
-    "Triton, delay 2 s": lambda: Delay(2.0),
-    "Triton, delay 2 s, reject 12 s": lambda: Delay(2.0, 12.0),
-    "BentoML CORK": Cork,
-    "Clipper AIMD": Aimd,
+    "delay 2 s": lambda: Delay(2.0),
+    "delay 2 s, reject": lambda: Delay(2.0, 12.0),
+    "CORK": Cork,
+    "AIMD": Aimd,
     "early drop": EarlyDrop,
     "deferred": Deferred,
 }
-SHAPE_RULES: Mapping[str, Callable[[], Rule]] = {OURS: SecondRead, "one line, cut at a shape": SameShapeRun}
+SHAPE_RULES: Mapping[str, Callable[[], Rule]] = {OURS: SecondRead, "cut at a shape": SameShapeRun}
 LANE_RULES: Mapping[str, Callable[[], Rule]] = {OURS: SecondRead, "strict priority": StrictLanes}
 
 SLOW, FAST = Cost(7.5), Cost(0.020)

@@ -12,6 +12,7 @@ from pipeline.batching.choice import Offer, most_pressing
 from pipeline.batching.feeder import Devices, Feeder
 from pipeline.batching.lanes import virtual_deadline
 from pipeline.batching.latency import LatencyModel
+from pipeline.batching.memory_cap import MemoryCap
 from pipeline.batching.rule import LAST_CALL_MARGIN, Ceilings, Fire, Hold, LetGo
 from pipeline.batching.simulation.cost import LIMIT
 from pipeline.batching.simulation.house import House, Run
@@ -26,8 +27,6 @@ IN_SIGHT = 4 * LIMIT
 ANSWERED_BEFORE_S = 2.0
 """So long before its deadline a case that is late goes to the compensation queue."""
 RELEASE_EVERY_S = 1.0
-CLEAN_RUNS = 20
-"""Full batches without trouble after which a device tries one image more than it is known to take."""
 
 
 @dataclass(slots=True, order=True)
@@ -43,31 +42,11 @@ class Place:
 
 
 @dataclass(slots=True)
-class Memory:
-    """How many images a device's memory takes, as far as is known: half of what broke, and one more after clean full batches."""
-
-    images: int = LIMIT
-    clean_count: int = 0
-
-    def broke(self, images: int) -> None:
-        """Learn from a batch that had no room."""
-        self.images = max(1, images // 2 if self.images == LIMIT else images - 1)
-        self.clean_count = 0
-
-    def held(self, images: int) -> None:
-        """Learn from a batch that had."""
-        if self.images < LIMIT and images >= self.images:
-            self.clean_count += 1
-            if self.clean_count == CLEAN_RUNS:
-                self.images, self.clean_count = self.images + 1, 0
-
-
-@dataclass(slots=True)
 class Process:
     """What the process of one device holds: a feeder for each shape, its memory, and halves of a batch that broke."""
 
     feeders: dict[float, Feeder]
-    memory: Memory = field(default_factory=Memory)
+    cap: MemoryCap = field(default_factory=lambda: MemoryCap.from_sweep(SWEEP))
     predicted_until: float = 0.0
     halves: deque[tuple[int, ...]] = field(default_factory=deque)
     has_broken: bool = False
@@ -111,11 +90,11 @@ class SecondRead:
         if run.has_room:
             if not process.has_broken:
                 process.feeders[scale].latency.learn(len(run.numbers), run.ends_at - run.began_at)
-            process.memory.held(len(run.numbers))
+            process.cap.ran(len(run.numbers))
             self.completed_count += len(run.numbers)
         else:
             process.has_broken = True
-            process.memory.broke(len(run.numbers))
+            process.cap.overflowed(len(run.numbers))
             middle = len(run.numbers) // 2
             process.halves.extendleft((run.numbers[middle:], run.numbers[:middle]))
         if process.halves:
@@ -139,7 +118,7 @@ class SecondRead:
             {str(each): max(self.processes[each].predicted_until, now) for each in self.house.running},
             len(idle) - 1,
         )
-        ceilings = self.ceilings.within(process.memory.images)
+        ceilings = self.ceilings.within(process.cap.images)
         offers: list[tuple[float, Fire]] = []
         for scale, line in self.lines.items():
             feeder = process.feeders[scale]
