@@ -7,7 +7,7 @@ TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-dev check format up bench ledger faults corpus idle settings clean
+.PHONY: help demo test setup setup-dev check format up bench ledger faults simulate corpus idle settings clean
 
 help: ## show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ ledger: $(VENV)/.dev ## what the ledger and its doorbells cost a case, with stag
 
 faults: $(VENV)/.dev ## kill, freeze, empty and double what can be; prints one table of what became of the cases
 	@$(BIN)/python -m tests.faults
+
+simulate: $(VENV)/.product ## the batching rule beside ten others, in virtual time; prints one table and whether its bars are reached
+	@$(BIN)/secondread simulate --json build/simulate.json --plot build/simulate.svg
 
 idle: $(VENV)/.dev ## what all processes cost while nothing happens; prints one table
 	@$(BIN)/python -m tests.acceptance.idle_cost

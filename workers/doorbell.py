@@ -55,7 +55,7 @@ def place_in_line(rung: Rung, *, accepted_at: datetime, image_count: int, now_s:
     """Where a prepared case stands in its waiting line, whether intake or the sweeper brings it; `now_s` is the ledger's clock."""
     return Waiting(
         case_id=rung.case_id,
-        virtual_deadline=virtual_deadline(rung.lane, accepted_at=accepted_at.timestamp()),
+        virtual_deadline=virtual_deadline(rung.lane, accepted_at=accepted_at.timestamp(), joined_at=now_s),
         deadline=rung.deadline_at.timestamp(),
         ready_at=now_s,
         image_count=image_count,

@@ -5,56 +5,35 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
 from uuid6 import uuid7
 
-from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
-from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
+from pipeline.batching.memory_cap import MemoryCap
+from pipeline.batching.rule import Ceilings, Fire
 from pipeline.cases.states import CaseState
 from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
 from pipeline.flow import INFER, Pool, least_s_after
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, count_cases_of, give_back, hand_on
-from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
+from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, give_back, hand_on
+from pipeline.persistence.waiting_line import Waiting
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
+from workers.batch_run import FiredBatch, observe, show_begun, show_ended
 from workers.doorbell import ring
 from workers.isolation import apart, given_up_after, send_back
+from workers.served import Chosen, ServedModel, choose
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
 
-IDLE_LOOK_S = 1.0
-"""How often an idle former looks at the line although nobody rang."""
 BUSY_MARGIN_S = 0.05
 STUCK_FACTOR = 3.0
 """A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
 LAST_WORDS_S = 2.0
 """Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
 HUNG = "model-stood-still"
-
-
-@dataclass(slots=True)
-class ServedModel:
-    """One model's line and what is known of its cost and its arrivals."""
-
-    reference: str
-    line: WaitingLine
-    latency: LatencyModel
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    held_since: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A decision to fire, with what it was taken on."""
-
-    model: ServedModel
-    fire: Fire
-    waiting: tuple[Waiting, ...]
 
 
 class Former:
@@ -69,7 +48,12 @@ class Former:
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = [
-            ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
+            ServedModel(
+                reference,
+                runtime.services.line(reference),
+                LatencyModel.from_sweep(registry.durations_s(reference)),
+                MemoryCap.from_sweep(registry.durations_s(reference)),
+            )
             for reference in registry.served
         ]
         self._awake = threading.Condition()
@@ -106,7 +90,7 @@ class Former:
         at = self._clock.unix_s() if model is not None else 0.0
         with self._awake:
             if model is not None:
-                model.arrivals.saw(joined, at)
+                model.feeder.arrivals.saw(joined, at)
             self._is_rung = True
             self._awake.notify()
 
@@ -126,60 +110,55 @@ class Former:
                 if pause_s > 0:
                     self._awake.wait_for(lambda: self._is_rung or self._is_draining, pause_s)
                 self._is_rung = False
+        self._pass_on_all()
 
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
+        services = self._runtime.services
         try:
-            chosen = self._choose(self._clock.unix_s())
+            chosen = choose(services, self._models, self._ceilings, device=self._name, now=self._clock.unix_s())
             if isinstance(chosen, Chosen):
-                self._fire(chosen)
+                self._act_on(chosen)
                 return 0.0
         except Unavailable as error:
             logger().warning("former_waits", code=error.code)
             return 1.0
         return chosen
 
-    def _choose(self, now: float) -> Chosen | float:
-        """The batch to fire now, or the seconds until the next look."""
-        pause_s = IDLE_LOOK_S
-        for model in self._models:
-            view = model.line.view(limit=4 * self._ceilings.images, now=now)
-            decision = self._decide(model, view, now)
-            if isinstance(decision, Fire):
-                return Chosen(model, decision, view.waiting[: decision.case_count])
-            if isinstance(decision, Hold):
-                model.held_since = model.held_since or now
-                pause_s = min(pause_s, decision.seconds)
-            else:
-                model.held_since = None
-        return pause_s
-
-    def _decide(self, model: ServedModel, view: LineView, now: float) -> Fire | Hold | None:
-        """Ask the rule; where it would fire for want of company, look first whether company is on its way."""
-        others = [until - now for device, until in view.busy_until.items() if device != self._name]
-        situation = Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None)
-        decision = decide(view.waiting, model.latency, self._ceilings, situation)
-        if isinstance(decision, Fire) and decision.reason == "stop rule":
-            room = self._ceilings.images - decision.image_count
-            company = count_cases_of(self._runtime.services.ledger, Pool.INTAKE, limit=room)
-            return decide(view.waiting, model.latency, self._ceilings, replace(situation, company=company)) if company else decision
-        return decision
-
-    def _fire(self, chosen: Chosen) -> None:
-        model, now = chosen.model, self._clock.unix_s()
-        taken = model.line.take([case.case_id for case in chosen.waiting])
+    def _act_on(self, chosen: Chosen) -> None:
+        """Take whom the rule named, if it is still this one's turn; run those aboard and let go of those that are late."""
+        model, fire, now = chosen.model, chosen.decision, self._clock.unix_s()
+        busy_until = now + fire.predicted_s + BUSY_MARGIN_S if isinstance(fire, Fire) else None
+        named = (*chosen.aboard, *chosen.late)
+        taken = model.line.take(self._name, [case.case_id for case in named], busy_until=busy_until)
+        if not taken:
+            return
+        self._pass_on_others(model, busy_until)
         try:
-            cases = self._claim(model, chosen.waiting, taken)
+            cases = self._let_go(chosen, self._claim(model, named, taken))
             together, others = apart(cases)
-            send_back(self._runtime.services, model.line, chosen.waiting, others)
-            together = self._in_time(together, chosen.fire.predicted_s)
-            if together:
-                model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
+            send_back(self._runtime.services, model.line, named, others)
+            if isinstance(fire, Fire) and (together := self._in_time(together, fire.predicted_s)):
                 with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
-                    self._run(chosen, together, now)
-                model.line.say_busy(self._name, 0.0)
+                    self._run(chosen, fire, together)
         finally:
-            model.held_since = None
+            model.feeder.held_since = None
+
+    def _pass_on_others(self, model: ServedModel, busy_until: float | None) -> None:
+        """Leave the other lines to other formers while this device is busy with one."""
+        for other in self._models:
+            if other is not model:
+                other.line.pass_on(self._name)
+                if busy_until is not None:
+                    other.line.say_busy(self._name, busy_until)
+
+    def _pass_on_all(self) -> None:
+        try:
+            for model in self._models:
+                model.line.pass_on(self._name)
+        except Unavailable as error:
+            # The turns are over in a moment all the same.
+            logger().warning("turn_not_passed_on", code=error.code)
 
     def _claim(self, model: ServedModel, waiting: Sequence[Waiting], taken: Sequence[UUID]) -> list[Claimed]:
         if not taken:
@@ -195,6 +174,18 @@ class Former:
             metrics.DUPLICATES.labels(INFER.name).inc(len(taken) - len(claimed))
         return claimed
 
+    def _let_go(self, chosen: Chosen, cases: Sequence[Claimed]) -> list[Claimed]:
+        """Let go of the claimed cases that no batch can answer in time; return the others."""
+        late = {place.case_id for place in chosen.late}
+        for case in cases:
+            if case.case_id in late:
+                metrics.EXPIRED_AT_STAGE.labels(INFER.name).inc()
+                metrics.DIVERTED.labels(chosen.model.line.name, case.lane.value).inc()
+                with about_case(case.case_id, stage=INFER.name):
+                    error = ExpiredAtStage("no batch that starts now is in time", left_s=round(case.left_s, 2))
+                    leave_for_later(self._runtime, case, error)
+        return [case for case in cases if case.case_id not in late]
+
     def _in_time(self, cases: Sequence[Claimed], predicted_s: float) -> list[Claimed]:
         """Those that can still be answered in time; the others are left to the guard."""
         kept = []
@@ -207,10 +198,11 @@ class Former:
                     leave_for_later(self._runtime, case, error)
         return kept
 
-    def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
-        model, fire = chosen.model, chosen.fire
+    def _run(self, chosen: Chosen, fire: Fire, cases: Sequence[Claimed]) -> None:
+        model = chosen.model
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
-        self._show_begun(firing.batch_id, chosen, cases)
+        batch = FiredBatch(firing, model.reference, model.line.name, fire, chosen.waiting, chosen.held_s)
+        show_begun(self._runtime, batch, cases)
         clocks = {case.case_id: StageClock(case.lane) for case in cases}
         for case in cases:
             clocks[case.case_id].enter(INFER.name)
@@ -221,10 +213,10 @@ class Former:
         with given_up_after(limit_s, partial(self._give_up, cases)):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
         self._hand_on(cases, result, clocks)
-        if not result.failed:
+        if not result.failed and result.forward_passes == 1:
             model.latency.learn(image_count, result.forward_s)
-        self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        self._observe(chosen, result, now)
+        show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
+        observe(batch, cases, result)
 
     def _give_up(self, hung: Sequence[Claimed]) -> None:
         """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
@@ -259,39 +251,3 @@ class Former:
                         end_with_failure(self._runtime, case, error, clocks[case.case_id])
                     elif isinstance(error, Unavailable):
                         put_back(self._runtime, case, error)
-
-    def _show_begun(self, batch_id: str, chosen: Chosen, cases: Sequence[Claimed]) -> None:
-        """Show the batch and its cases as tasks; a case was received when it joined the line."""
-        fire, events = chosen.fire, self._runtime.events
-        ready_at = {place.case_id: place.ready_at for place in chosen.waiting}
-        for case in cases:
-            events.began(case, Pool.INFERENCE, received_at=ready_at[case.case_id])
-        facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
-        events.batch_began(batch_id, {"model": chosen.model.reference, **facts})
-
-    def _show_ended(self, batch_id: str, cases: Sequence[Claimed], result: BatchResult, *, runtime_s: float) -> None:
-        events = self._runtime.events
-        for case in cases:
-            error = result.failed.get(case.case_id)
-            events.ended(case, Pool.INFERENCE, runtime_s=runtime_s, code=error.code if error else None)
-        events.batch_ended(batch_id, {"actual_ms": round(result.forward_s * 1000), "failed": len(result.failed)}, runtime_s=runtime_s)
-
-    def _observe(self, chosen: Chosen, result: BatchResult, now: float) -> None:
-        reference, fire = chosen.model.reference, chosen.fire
-        held_s = now - chosen.model.held_since if chosen.model.held_since else 0.0
-        metrics.BATCH_IMAGES.labels(reference).observe(fire.image_count)
-        metrics.BATCH_HOLD_SECONDS.labels(reference).observe(held_s)
-        metrics.BATCHES_FIRED.labels(reference, fire.reason).inc()
-        metrics.FORWARD_SECONDS.labels(self._device).observe(result.forward_s)
-        logger().info(
-            "batch_fired",
-            model=reference,
-            reason=fire.reason,
-            images=fire.image_count,
-            ceiling=self._ceilings.images,
-            held_ms=round(held_s * 1000),
-            predicted_ms=round(fire.predicted_s * 1000),
-            actual_ms=round(result.forward_s * 1000),
-            slack_ms=round(fire.slack_s * 1000),
-            forward_passes=result.forward_passes,
-        )

@@ -15,7 +15,9 @@ class Arrivals:
 
     def saw(self, count: int, at: float) -> None:
         """Note that `count` cases arrived at one moment."""
-        if self.last_at is not None and count > 0:
+        if count <= 0:
+            return
+        if self.last_at is not None:
             gap = max(at - self.last_at, 0.0) / count
             weight = min(1.0, count / MEMORY)
             self.gap_s = gap if self.gap_s is None else self.gap_s + weight * (gap - self.gap_s)

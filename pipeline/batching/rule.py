@@ -1,53 +1,41 @@
-"""When a batch fires and who is in it. Pure: the moment, the line and the device's cost are arguments.
+"""When a batch fires. Pure: the moment, the line and the device's cost are arguments.
 
-Fire when a device is idle and nothing speaks for waiting. What speaks for waiting: the next case
-probably comes so soon that its share of the saved launch cost outweighs everybody's wait; or cases
-are known to be on their way, and the wait for them is no longer than the run that they would share.
+Asked while a device is idle, and never else. It fires when the batch is full, at the last call of its tightest member, when the
+device has been held back for the whole window, when nobody else will join this line, and else as soon as waiting costs more than
+it is worth. What waiting is worth: the next case comes so soon, by experience or because it is known to be on its way, that it is
+saved from waiting for another device.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
+from pipeline.batching.boarding import FINISH_MARGIN, Boarding, Candidate, board, fill
+from pipeline.batching.lanes import LANE_WEIGHT, is_overdue, prepared_in_s
 from pipeline.batching.latency import LatencyModel
 
-FireReason = Literal["full", "last call", "ceiling", "stop rule", "drain"]
+FireReason = Literal["full", "last call", "ceiling", "stop rule", "drain", "spare device"]
 TAIL_POWER = 4
 """p: 1 weighs the mean wait, more weighs the tail; flat between 2 and 8."""
-URGENT_WEIGHT = 3.0
-FINISH_MARGIN = 1.6
-"""Spreads of the latency kept free before the head's deadline."""
+LAST_CALL_MARGIN = FINISH_MARGIN + 0.3
+"""Spreads of the latency kept free when the last call comes: a little more than who is aboard must have, or they would be passed over."""
+SPARE_LOAD = 0.5
+"""Share of what all devices can do below which an idle one takes put-off cases for themselves."""
 SHORTEST_SLEEP_S = 0.001
-
-
-class Candidate(Protocol):
-    """What the rule must know of a waiting case."""
-
-    @property
-    def deadline(self) -> float:
-        """When it is due, in the clock of `now`."""
-
-    @property
-    def ready_at(self) -> float:
-        """Since when it waits."""
-
-    @property
-    def image_count(self) -> int:
-        """Rows that it takes in a batch."""
-
-    @property
-    def lane(self) -> str:
-        """Its lane's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The two upper bounds of the configuration."""
+    """The upper bounds of a batch and of a hold."""
 
     images: int = 16
-    """Most images in a batch."""
+    """Most images in a batch: the setting, or what the device's memory takes where that is less."""
     window_s: float = 2.0
     """Longest that an idle device is held back for company."""
+
+    def within(self, images: int) -> "Ceilings":
+        """The same for a device whose memory takes so many images."""
+        return self if images >= self.images else Ceilings(max(images, 1), self.window_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +51,38 @@ class Situation:
     """Seconds until another device is free; None where none is busy."""
     company: int = 0
     """Cases that were admitted and are still being prepared: known to come, not only expected."""
+    idle_count: int = 1
+    """Idle devices that serve this line, this one included."""
+    device_count: int = 1
+    """All devices that serve it."""
+    after_s: float = 0.0
+    """What a case needs at the least once its batch is done."""
+    is_last: bool = False
+    """Nobody else joins this line: its model is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """Run the first `case_count` of the line now."""
+    """Run these now, and let go of those that are late."""
 
-    case_count: int
+    members: tuple[int, ...]
+    """Places in the line; the riders come last."""
     image_count: int
     reason: FireReason
     predicted_s: float
     slack_s: float
-    """What the tightest member has left after the predicted end."""
+    """What the tightest member has left after the predicted end; 0 where nobody aboard has a deadline to keep."""
+    late: tuple[int, ...] = ()
+    """Places of those that no batch could answer in time any more."""
+    rider_count: int = 0
+    waited_s: float = 0.0
+    """What everybody aboard has waited, added up."""
+    ceiling: int = 0
+    """Most images that this batch could have had."""
+    newcomer_waits_s: float = 0.0
+    """R: how long a case that comes next has to wait for a device."""
+    hazard: float = 0.0
+    """Arrivals a second that were expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,79 +92,123 @@ class Hold:
     seconds: float
 
 
-def decide(line: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings, situation: Situation) -> Fire | Hold | None:
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Nobody can be answered in time any more: these are left to compensation, and the device stays idle."""
+
+    late: tuple[int, ...]
+
+
+Decision = Fire | Hold | LetGo | None
+
+
+def decide(line: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings, situation: Situation) -> Decision:
     """Decide for one idle device. `line` is in the order of virtual deadlines; None where it is empty."""
-    chosen, images = _fitting(line, ceilings.images)
-    if not chosen:
-        return None
-    cost_s = latency.seconds(images)
-    last_call = min(case.deadline for case in chosen) - cost_s * (1 + FINISH_MARGIN * latency.spread)
-    ceiling = _ceiling(ceilings, situation)
-
-    def fire(reason: FireReason) -> Fire:
-        slack_s = min(case.deadline for case in chosen) - situation.now - cost_s
-        return Fire(len(chosen), images, reason, cost_s, slack_s)
-
-    if images >= ceilings.images or len(chosen) < len(line):
-        return fire("full")
-    if situation.now >= last_call:
-        return fire("last call")
-    if situation.now >= ceiling:
-        return fire("ceiling")
-    awaited_until = _company_is_awaited_until(chosen, latency, ceilings, situation)
-    if _is_worth_waiting(chosen, cost_s, situation):
-        look = situation.now + max(cost_s / 8, 0.002)
-    elif situation.now < awaited_until:
-        # Who joins wakes the former; this look is for company that will not come after all.
-        look = min(awaited_until, situation.now + max(cost_s / 2, 0.01))
-    else:
-        return fire("stop rule")
-    return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, look) - situation.now))
+    boarding = board(line, latency, ceilings.images, now=situation.now, after_s=situation.after_s)
+    question = _Question(line, latency, ceilings, situation, boarding)
+    if boarding.members:
+        return question.answer()
+    if boarding.late:
+        return LetGo(boarding.late)
+    return question.answer_for_put_off() if boarding.put_off else None
 
 
-def _ceiling(ceilings: Ceilings, situation: Situation) -> float:
-    """Until when an idle device may be held back for company at most."""
-    if situation.held_since is None:
-        return situation.now + ceilings.window_s
-    if situation.held_since > situation.now:
-        # The clock was set back: nobody knows for how long it was held, so it is held no longer.
-        return situation.now
-    return situation.held_since + ceilings.window_s
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One decision and what it is taken on."""
 
+    line: Sequence[Candidate]
+    latency: LatencyModel
+    ceilings: Ceilings
+    situation: Situation
+    boarding: Boarding
 
-def _fitting(line: Sequence[Candidate], limit: int) -> tuple[list[Candidate], int]:
-    """The longest head of the line that fits a batch; a case larger than the limit goes alone."""
-    chosen: list[Candidate] = []
-    images = 0
-    for case in line:
-        if chosen and images + case.image_count > limit:
-            break
-        chosen.append(case)
-        images += case.image_count
-    return chosen, images
+    @property
+    def cost_s(self) -> float:
+        return self.latency.seconds(self.boarding.images)
 
+    @property
+    def newcomer_waits_s(self) -> float:
+        """R: until the next device is free for one that comes now, if this one fires; shared by those that are idle."""
+        run_s, free_s = self.cost_s, self.situation.next_free_in_s
+        wait_s = run_s if free_s is None else min(max(free_s, 0.0), run_s)
+        return wait_s / max(self.situation.idle_count, 1)
 
-def _is_worth_waiting(chosen: Sequence[Candidate], cost_s: float, situation: Situation) -> bool:
-    """Weigh one more arrival, saved from waiting a whole run, against everybody's longer wait."""
-    run_s = cost_s if situation.next_free_in_s is None else max(situation.next_free_in_s, 0.0)
-    gain = situation.hazard * ((run_s + cost_s) ** TAIL_POWER - cost_s**TAIL_POWER)
-    price = 0.0
-    for case in chosen:
-        weight = URGENT_WEIGHT if case.lane == "urgent" else 1.0
-        price += weight * TAIL_POWER * (max(situation.now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1)
-    return gain > price
+    def answer(self) -> Fire | Hold:
+        now = self.situation.now
+        last_call = now + self.boarding.leeway_s - self.latency.at_most_s(self.boarding.images, margin=LAST_CALL_MARGIN)
+        ceiling = self._ceiling()
+        if self.boarding.is_full:
+            return self._fire("full")
+        if now >= last_call or self.boarding.passes_over:
+            return self._fire("last call")
+        if now >= ceiling:
+            return self._fire("ceiling")
+        if self.situation.is_last:
+            return self._fire("drain")
+        if not self._is_worth_waiting():
+            return self._fire("stop rule")
+        # Who joins wakes the former; this look is for those who do not come after all.
+        look = now + max(self.cost_s / 8, 0.002)
+        return Hold(max(SHORTEST_SLEEP_S, min(last_call, ceiling, look) - now))
 
+    def answer_for_put_off(self) -> Fire | Hold:
+        """Nobody waits who has a deadline: a device takes put-off cases if another is left for who comes, and there is little to do."""
+        situation, limit = self.situation, self.ceilings.images
+        load = situation.hazard * self.latency.seconds(limit) / (max(situation.device_count, 1) * limit)
+        is_spare = situation.idle_count > 1 or situation.device_count <= 1
+        is_overdue_now = self._is_overdue(self.boarding.put_off[0])
+        if not (is_spare and load < SPARE_LOAD) and not is_overdue_now and not situation.is_last:
+            return Hold(max(SHORTEST_SLEEP_S, self.latency.seconds(1)))
+        members = tuple(fill(self.line, self.boarding.put_off, limit))
+        images = sum(self.line[place].image_count for place in members)
+        return self._made("spare device", members, images, slack_s=0.0)
 
-def _company_is_awaited_until(chosen: Sequence[Candidate], latency: LatencyModel, ceilings: Ceilings, situation: Situation) -> float:
-    """Until when cases that are known to come are waited for; the present moment or earlier where none are.
+    def _is_overdue(self, place: int) -> bool:
+        return is_overdue(self.line[place].lane, joined_at=self.line[place].ready_at, now=self.situation.now)
 
-    A group that is sent together is prepared one by one. It is waited for as long as it takes to run as a whole, so the
-    first of it is answered at the latest after twice the time of a group that came at once. An urgent case is less patient.
-    """
-    if situation.company == 0:
-        return situation.now
-    group = sum(case.image_count for case in chosen) + situation.company
-    patience_s = latency.seconds(min(group, ceilings.images))
-    if any(case.lane == "urgent" for case in chosen):
-        patience_s /= URGENT_WEIGHT
-    return (situation.now if situation.held_since is None else situation.held_since) + patience_s
+    def _fire(self, reason: FireReason) -> Fire:
+        boarding = self.boarding
+        images = boarding.images + boarding.rider_images
+        slack_s = boarding.leeway_s - self.latency.seconds(images)
+        return self._made(reason, boarding.members + boarding.riders, images, slack_s=slack_s)
+
+    def _made(self, reason: FireReason, members: tuple[int, ...], images: int, *, slack_s: float) -> Fire:
+        now = self.situation.now
+        return Fire(
+            members=members,
+            image_count=images,
+            reason=reason,
+            predicted_s=self.latency.seconds(images),
+            slack_s=slack_s,
+            late=self.boarding.late,
+            rider_count=len(self.boarding.riders),
+            waited_s=sum(max(now - self.line[place].ready_at, 0.0) for place in members),
+            ceiling=self.ceilings.images,
+            newcomer_waits_s=self.newcomer_waits_s,
+            hazard=self.situation.hazard,
+        )
+
+    def _ceiling(self) -> float:
+        """Until when an idle device may be held back for company at most."""
+        held_since, now = self.situation.held_since, self.situation.now
+        if held_since is None:
+            return now + self.ceilings.window_s
+        # Where the clock was set back nobody knows for how long it was held, so it is held no longer.
+        return now if held_since > now else held_since + self.ceilings.window_s
+
+    def _is_worth_waiting(self) -> bool:
+        """Weigh one more arrival, saved from waiting for another device, against everybody's longer wait."""
+        cost_s, now = self.cost_s, self.situation.now
+        gain = self._arrivals_per_s() * ((self.newcomer_waits_s + cost_s) ** TAIL_POWER - cost_s**TAIL_POWER)
+        aboard = (self.line[place] for place in self.boarding.members)
+        price = sum(LANE_WEIGHT[case.lane] * (max(now - case.ready_at, 0.0) + cost_s) ** (TAIL_POWER - 1) for case in aboard)
+        return gain > TAIL_POWER * price
+
+    def _arrivals_per_s(self) -> float:
+        """What is expected by experience, or by those who are known to come: each as soon as those here were prepared, in the mean."""
+        if self.situation.company == 0:
+            return self.situation.hazard
+        aboard = [self.line[place] for place in self.boarding.members]
+        prepared_s = sum(prepared_in_s(case.lane, place=case.virtual_deadline, joined_at=case.ready_at) for case in aboard) / len(aboard)
+        return max(self.situation.hazard, self.situation.company / max(prepared_s, SHORTEST_SLEEP_S))

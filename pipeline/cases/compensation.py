@@ -8,6 +8,8 @@ SHARE = 0.1
 IDLE_RELEASE = 4
 """Cases that are on their way at a time while nobody else waits: a batch's company, and soon out of the way."""
 MOST_SAVED = 4.0
+MOST_ON_THE_WAY = 16
+"""At any time: a batch. The rest waits in the ledger, where it is in nobody's way and holds no tensors."""
 FIRST_DELAY_S = 60.0
 LONGEST_DELAY_S = 6 * 3600.0
 
@@ -33,7 +35,7 @@ class Share:
         self.saved = min(MOST_SAVED, self.saved + SHARE * completed_count)
         if waiting_count == 0:
             return max(0, IDLE_RELEASE - running_count)
-        whole = int(self.saved)
+        whole = min(int(self.saved), max(0, MOST_ON_THE_WAY - running_count))
         self.saved -= whole
         return whole
 

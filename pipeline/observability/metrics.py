@@ -25,8 +25,27 @@ QUEUE_OLDEST_SECONDS = Gauge(
 )
 
 BATCH_IMAGES = Histogram("secondread_batch_size", "Images in a batch.", ["model"], buckets=(1, 2, 4, 6, 8, 12, 16, 24, 32))
+BATCH_FILL = Histogram(
+    "secondread_batch_fill_ratio",
+    "Images in a batch, of those that it could have had.",
+    ["model"],
+    buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1, 2),
+)
 BATCH_HOLD_SECONDS = Histogram("secondread_batch_window_wait_seconds", "How long an idle device was held back.", ["model"], buckets=SECONDS)
 BATCHES_FIRED = Counter("secondread_batches_total", "Batches by the reason that fired them.", ["model", "reason"])
+BATCH_RIDERS = Counter("secondread_batch_riders_total", "Put-off cases that went along in spare slots.", ["model"])
+LINE_WAIT_SECONDS = Histogram(
+    "secondread_line_wait_seconds", "From joining the waiting line to the firing, by line and lane.", ["line", "lane"], buckets=SECONDS
+)
+DIVERTED = Counter(
+    "secondread_line_diverted_total", "Cases taken out of a waiting line because no batch could answer them in time.", ["line", "lane"]
+)
+PREDICTION_RATIO = Histogram(
+    "secondread_batch_duration_ratio",
+    "What a batch took, by what was predicted.",
+    ["model", "device"],
+    buckets=(0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5),
+)
 FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
 
 MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])

@@ -8,24 +8,31 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import redis
 
 from pipeline.errors import QueueUnavailable
+from pipeline.flow import Lane
 
 SOCKET_TIMEOUT_S = 2.0
 CONNECT_TIMEOUT_S = 1.0
 HEALTH_CHECK_S = 2
 DEVICE_TTL_S = 60
+TURN_S = 1.5
+"""How long a former that does not look again keeps the turn: one that waits for company looks once a second."""
+IDLE_SAID_S = 1.0
+"""How often a device that looks says that it is idle; one that was not heard for three times as long has gone."""
 
-# Puts each member in line once: a second join leaves its place, its age and the formers' count of arrivals alone.
+# Puts each member in line once: a second join leaves its place, its age and the formers' count of arrivals alone. A case that was
+# put off meanwhile is no longer what stands there in its name: it takes its new place.
 _JOIN = """
 local before = redis.call('ZCARD', KEYS[1])
 local joined = 0
-for i = 1, #ARGV, 3 do
-  local member, place, item = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local is_new = redis.call('ZADD', KEYS[1], 'NX', place, member)
+for i = 1, #ARGV, 4 do
+  local member, place, item, is_put_off = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3] == '1'
+  local is_new = redis.call('ZADD', KEYS[1], is_put_off and 'CH' or 'NX', place, member)
   if is_new == 1 or redis.call('HEXISTS', KEYS[2], member) == 0 then
     redis.call('HSET', KEYS[2], member, item)
   end
@@ -37,28 +44,78 @@ end
 return before
 """
 
-# Takes the named members, if they are still there, in one step: of two formers with one snapshot, one gets each case.
+# Takes cases for a former whose turn it is, says that its device is busy, and passes the turn on: in one step. A turn that was
+# lost meanwhile takes nothing: what was decided, was decided on a line that has changed.
 _TAKE = """
+if redis.call('GET', KEYS[4]) ~= ARGV[1] then
+  return false
+end
 local taken = {}
-for i, member in ipairs(ARGV) do
-  if redis.call('ZREM', KEYS[1], member) == 1 then
-    redis.call('HDEL', KEYS[2], member)
-    taken[#taken + 1] = member
+for i = 3, #ARGV do
+  if redis.call('ZREM', KEYS[1], ARGV[i]) == 1 then
+    redis.call('HDEL', KEYS[2], ARGV[i])
+    taken[#taken + 1] = ARGV[i]
   end
+end
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
+  redis.call('EXPIRE', KEYS[3], DEVICE_TTL_S)
+end
+redis.call('DEL', KEYS[4])
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  redis.call('PUBLISH', KEYS[5], 0)
 end
 return taken
 """
 
-# The head of the line with each member's item, and the devices, in one step and one round trip.
+_NEXT_FORMER = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('DEL', KEYS[1])
+  if redis.call('EXISTS', KEYS[2]) == 1 then
+    redis.call('PUBLISH', KEYS[3], 0)
+  end
+end
+"""
+
+_LEAVE = """
+for i, member in ipairs(ARGV) do
+  redis.call('ZREM', KEYS[1], member)
+  redis.call('HDEL', KEYS[2], member)
+end
+"""
+
+# The head of the line with each member's item, and the devices, in one step and one round trip. A device that looks for itself is
+# idle, and takes the turn where somebody waits; while another has it, it is told for how long at most.
 _VIEW = """
+local device, now = ARGV[2], tonumber(ARGV[3])
+if device ~= '' then
+  local said = tonumber(redis.call('HGET', KEYS[3], device) or 0)
+  if said >= 0 or now + said > IDLE_SAID_S or now + said < 0 then
+    redis.call('HSET', KEYS[3], device, -now)
+    redis.call('EXPIRE', KEYS[3], DEVICE_TTL_S)
+  end
+  local holder = redis.call('GET', KEYS[4])
+  if holder and holder ~= device then
+    return redis.call('PTTL', KEYS[4])
+  end
+end
 local head = redis.call('ZRANGE', KEYS[1], 0, ARGV[1], 'WITHSCORES')
 local members, scores = {}, {}
 for i = 1, #head, 2 do
   members[#members + 1], scores[#scores + 1] = head[i], head[i + 1]
 end
+if device ~= '' and #members > 0 then
+  redis.call('SET', KEYS[4], device, 'PX', TURN_MS)
+end
 local items = #members > 0 and redis.call('HMGET', KEYS[2], unpack(members)) or {}
 return {members, scores, items, redis.call('HGETALL', KEYS[3])}
 """
+
+
+def _script(client: "redis.Redis", lua: str) -> Any:
+    for name, value in (("DEVICE_TTL_S", DEVICE_TTL_S), ("IDLE_SAID_S", IDLE_SAID_S), ("TURN_MS", round(TURN_S * 1000))):
+        lua = lua.replace(name, str(value))
+    return client.register_script(lua)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +141,15 @@ class LineView:
     waiting: tuple[Waiting, ...]
     busy_until: dict[str, float]
     """Device to the Unix second at which it believes to be free."""
+    idle: frozenset[str] = frozenset()
+    """Devices that looked at the line a moment ago, and so run nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnothersTurn:
+    """Another former decides at present; the line is to be looked at again after so long, or when something happens."""
+
+    seconds: float
 
 
 @contextmanager
@@ -112,9 +178,12 @@ class WaitingLine:
 
     def __init__(self, client: "redis.Redis", *, model: str, bucket: str) -> None:
         self._client = client
-        stem = f"secondread:line:{{{model}:{bucket}}}"
-        self._order, self._items, self._devices, self.channel = f"{stem}:order", f"{stem}:items", f"{stem}:devices", f"{stem}:joined"
-        self._join, self._take, self._view = (client.register_script(script) for script in (_JOIN, _TAKE, _VIEW))
+        self.name = f"{model}:{bucket}"
+        stem = f"secondread:line:{{{self.name}}}"
+        names = ("order", "items", "devices", "turn", "joined")
+        self._order, self._items, self._devices, self._turn, self.channel = (f"{stem}:{name}" for name in names)
+        scripts = (_JOIN, _TAKE, _VIEW, _LEAVE, _NEXT_FORMER)
+        self._join, self._take, self._view, self._leave, self._pass_on = (_script(client, lua) for lua in scripts)
 
     def join(self, cases: Iterable[Waiting]) -> bool:
         """Put cases in line and wake the formers. Joining again changes nothing.
@@ -128,29 +197,50 @@ class WaitingLine:
         QueueUnavailable
             Redis is away: the ledger still has the cases, and the sweeper brings them.
         """
-        members = [part for case in cases for part in (str(case.case_id), repr(case.virtual_deadline), _dump(case))]
+        members = [part for case in cases for part in _arguments(case)]
         if not members:
             return False
         with queue_errors():
             return bool(self._join(keys=[self._order, self._items, self.channel], args=members) == 0)
 
     def view(self, *, limit: int, now: float) -> LineView:
-        """Look at the head of the line without taking anything."""
+        """Look at the head of the line without any part in it."""
         with queue_errors():
-            members, scores, items, devices = self._view(keys=[self._order, self._items, self._devices], args=[limit - 1])
-        waiting = tuple(_load(*found) for found in zip(members, map(float, scores), items, strict=True) if found[2])
-        busy = {device: float(until) for device, until in zip(devices[::2], devices[1::2], strict=True) if float(until) > now}
-        return LineView(waiting, busy)
+            found = self._view(keys=[self._order, self._items, self._devices, self._turn], args=[limit - 1, "", repr(now)])
+        return _line_view(found, now)
 
-    def take(self, case_ids: Sequence[UUID]) -> list[UUID]:
-        """Take these cases out of the line; return those that were still in it, in the order asked."""
+    def look(self, device: str, *, limit: int, now: float) -> LineView | AnothersTurn:
+        """Look for an idle device, which has the turn from now on if anybody waits: one former decides about a line at a time.
+
+        Whoever has the turn keeps it by looking again within `TURN_S`, and passes it on by taking a batch.
+        """
         with queue_errors():
-            taken = self._take(keys=[self._order, self._items], args=[str(case_id) for case_id in case_ids])
-        return [UUID(member) for member in taken]
+            found = self._view(keys=[self._order, self._items, self._devices, self._turn], args=[limit - 1, device, repr(now)])
+        return AnothersTurn(max(found, 0) / 1000) if isinstance(found, int) else _line_view(found, now)
+
+    def take(self, device: str, case_ids: Sequence[UUID], *, busy_until: float | None) -> list[UUID] | None:
+        """Take these cases out of the line, say until when the device believes to be busy, and pass the turn on.
+
+        Returns
+        -------
+        Those that were still in line, in the order asked; None, and nothing is taken, where the turn was lost.
+        """
+        until = "" if busy_until is None else repr(busy_until)
+        with queue_errors():
+            taken = self._take(
+                keys=[self._order, self._items, self._devices, self._turn, self.channel], args=[device, until, *map(str, case_ids)]
+            )
+        return None if taken is None else [UUID(member) for member in taken]
+
+    def pass_on(self, device: str) -> None:
+        """Let another former decide, if it was this one's turn."""
+        with queue_errors():
+            self._pass_on(keys=[self._turn, self._order, self.channel], args=[device])
 
     def leave(self, case_ids: Sequence[UUID]) -> None:
         """Remove cases that need no reading any more (cancelled, ended)."""
-        self.take(case_ids)
+        with queue_errors():
+            self._leave(keys=[self._order, self._items], args=[str(case_id) for case_id in case_ids])
 
     def missing(self, case_ids: Sequence[UUID]) -> list[UUID]:
         """Those of these cases that are not in the line."""
@@ -166,11 +256,26 @@ class WaitingLine:
             return int(self._client.zcard(self._order))
 
     def say_busy(self, device: str, until: float) -> None:
-        """Tell the other formers when this device believes to be free; 0 when it is."""
+        """Tell the other formers of this line when a device that serves another line as well believes to be free."""
         with queue_errors(), self._client.pipeline(transaction=False) as pipe:
-            pipe.hset(self._devices, device, str(until))
+            pipe.hset(self._devices, device, repr(until))
             pipe.expire(self._devices, DEVICE_TTL_S)
             pipe.execute()
+
+
+def _line_view(found: Sequence[Any], now: float) -> LineView:
+    """Read the answer of `_VIEW`. A device's moment is when it will be free; below zero, since when it was last seen idle."""
+    members, scores, items, devices = found
+    said = {device: float(moment) for device, moment in zip(devices[::2], devices[1::2], strict=True)}
+    return LineView(
+        waiting=tuple(_load(*one) for one in zip(members, map(float, scores), items, strict=True) if one[2]),
+        busy_until={device: moment for device, moment in said.items() if moment > now},
+        idle=frozenset(device for device, moment in said.items() if moment < 0 and abs(now + moment) < 3 * IDLE_SAID_S),
+    )
+
+
+def _arguments(case: Waiting) -> tuple[str, str, str, int]:
+    return str(case.case_id), repr(case.virtual_deadline), _dump(case), int(case.lane == Lane.COMPENSATION)
 
 
 def _dump(case: Waiting) -> str:

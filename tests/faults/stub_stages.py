@@ -20,6 +20,7 @@ from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, claim_cases, hand_on
+from pipeline.persistence.waiting_line import AnothersTurn
 from pipeline.stages.fetch import fetch
 from pipeline.stages.preprocess import PreprocessTools
 from schemas.identifiers import public_id
@@ -149,8 +150,10 @@ class StubInference:
 
     def _turn(self) -> bool:
         services = self._runtime.services
-        view = self._line.view(limit=BATCH, now=time.time())
-        taken = self._line.take([case.case_id for case in view.waiting]) if view.waiting else []
+        view = self._line.look(services.worker, limit=BATCH, now=time.time())
+        if isinstance(view, AnothersTurn) or not view.waiting:
+            return False
+        taken = self._line.take(services.worker, [case.case_id for case in view.waiting], busy_until=None)
         if taken:
             seen_no = max(case.publish_no for case in view.waiting)
             claimed = claim_cases(services.ledger, taken, pool=Pool.INFERENCE, worker=services.worker, seen_no=seen_no)

@@ -199,7 +199,7 @@ class Line:
             return False
         self._reach()
         was_empty = not self._server.line
-        new = [case for case in brought if case.case_id not in self._server.line]
+        new = [case for case in brought if case.case_id not in self._server.line or case.lane == "compensation"]
         self._server.line.update({case.case_id: case for case in new})
         if new:
             self._server.joined(len(new))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
-from pipeline.batching.arrivals import Arrivals
+from pipeline.batching.feeder import Devices, Feeder
 from pipeline.batching.latency import LatencyModel
-from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
+from pipeline.batching.rule import Ceilings, Fire, Hold, LetGo
 from pipeline.cases.states import POOL_STATES, CaseState
 from pipeline.errors import ExpiredAtStage, ModelFailed, QueueUnavailable, RejectedInput, TensorMissing, Unavailable
 from pipeline.flow import Pool, least_s_after, least_s_of
@@ -222,8 +222,7 @@ class Former(Worker):
 
     def __init__(self, world: World, host: Host) -> None:
         super().__init__(world, host, Pool.INFERENCE)
-        self._arrivals, self._latency = Arrivals(), LatencyModel(*LATENCY)
-        self._held_since: float | None = None
+        self._feeder = Feeder(LatencyModel(*LATENCY), after_s=least_s_after(Pool.INFERENCE))
         self._idle_since: float | None = None
 
     @property
@@ -232,7 +231,7 @@ class Former(Worker):
 
     def hear(self, joined: int) -> None:
         """Somebody joined the line."""
-        self._arrivals.saw(joined, self._clock)
+        self._feeder.arrivals.saw(joined, self._clock)
 
     def form_batches(self, task: Task) -> Steps:
         while True:
@@ -246,48 +245,55 @@ class Former(Worker):
             else:
                 yield from self._fire(*chosen)
 
-    def _choose(self) -> tuple[Fire, list[Waiting]] | float:
+    def _choose(self) -> tuple[Fire | LetGo, list[Waiting]] | float:
         waiting = Line(self.world.redis).head(4 * CEILINGS.images)
-        decision = self._decide(waiting)
-        if isinstance(decision, Fire):
-            return decision, waiting[: decision.case_count]
+        decision = self._feeder.ask(waiting, CEILINGS, Devices(), now=self._clock, company=self._count_company)
+        if isinstance(decision, Fire | LetGo):
+            return decision, waiting
         if isinstance(decision, Hold):
-            self._held_since = self._held_since or self._clock
             self._idle_since = self._idle_since or self.world.schedule.now
             held_s = self.world.schedule.now - self._idle_since
-            if held_s > CEILINGS.window_s + IDLE_S:
+            if held_s > CEILINGS.window_s + IDLE_S and any(case.lane != "compensation" for case in waiting):
                 self.world.trouble(f"{self.host.name} has held a line back for {held_s:.1f} s")
             return min(IDLE_S, decision.seconds)
-        self._held_since = self._idle_since = None
+        self._idle_since = None
         return IDLE_S
 
-    def _decide(self, waiting: Sequence[Waiting]) -> Fire | Hold | None:
-        situation = Situation(self._clock, self._held_since, self._arrivals.hazard(self._clock), None)
-        decision = decide(waiting, self._latency, CEILINGS, situation)
-        if isinstance(decision, Fire) and decision.reason == "stop rule":
-            company = count_cases_of(self.ledger, Pool.INTAKE, limit=CEILINGS.images - decision.image_count)
-            return decide(waiting, self._latency, CEILINGS, replace(situation, company=company)) if company else decision
-        return decision
+    def _count_company(self, limit: int) -> int:
+        return count_cases_of(self.ledger, Pool.INTAKE, limit=limit)
 
-    def _fire(self, fire: Fire, chosen: Sequence[Waiting]) -> Steps:
-        self._held_since = self._idle_since = None
+    def _fire(self, decision: Fire | LetGo, waiting: Sequence[Waiting]) -> Steps:
+        self._feeder.held_since = self._idle_since = None
+        aboard = [waiting[place] for place in decision.members] if isinstance(decision, Fire) else []
+        chosen = [*aboard, *(waiting[place] for place in decision.late)]
         self._see_to_the_lanes(chosen)
         taken = Line(self.world.redis).take([case.case_id for case in chosen])
-        cases = self.claim(taken, max(case.publish_no for case in chosen)) if taken else []
-        self.world.schedule.note(self.host.name, f"fires {len(cases)}: {fire.reason}")
-        if not cases or self.may_crash():
+        claimed = self.claim(taken, max(case.publish_no for case in chosen)) if taken else []
+        cases = self._without_late(claimed, decision, waiting)
+        self.world.schedule.note(self.host.name, f"fires {len(cases)}: {decision.reason if isinstance(decision, Fire) else 'late'}")
+        if not isinstance(decision, Fire) or not cases or self.may_crash():
             return
         together, others = apart(cases)
         with suppress(Unavailable):
             send_back(self.runtime.services, cast(Any, Line(self.world.redis)), chosen, others)
-        group = [case for case in together if self.is_in_time(case, fire.predicted_s)]
+        group = [case for case in together if self.is_in_time(case, decision.predicted_s)]
         if group:
-            yield self._latency.seconds(len(group)) * self.world.device_factor * self.world.dice.uniform(0.8, 1.5)
+            yield self._feeder.latency.seconds(len(group)) * self.world.device_factor * self.world.dice.uniform(0.8, 1.5)
             errors = {case.case_id: self.trouble_of(case) for case in group}
             if not self.host.is_up:
                 return
             self._hand_on(group, errors)
         self.let_go(cases)
+
+    def _without_late(self, cases: Sequence[Claimed], decision: Fire | LetGo, waiting: Sequence[Waiting]) -> list[Claimed]:
+        """Leave to the guard whom the rule has named as late."""
+        late = {waiting[place].case_id for place in decision.late}
+        for case in cases:
+            if case.case_id in late:
+                leave_for_later(self.runtime, case, ExpiredAtStage("no batch that starts now is in time"))
+        gone = [case for case in cases if case.case_id in late]
+        self.let_go(gone)
+        return [case for case in cases if case not in gone]
 
     def _see_to_the_lanes(self, chosen: Sequence[Waiting]) -> None:
         """Nobody who was put off goes while somebody urgent stays behind."""

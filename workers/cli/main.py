@@ -21,6 +21,7 @@ COMMANDS = {
     "settings": LazyCommand("workers.cli.settings:settings", "Show every setting, its meaning, and the value in force."),
     "problems": LazyCommand("workers.cli.problems:problems", "Explain the codes of refusals and failures."),
     "doctor": LazyCommand("workers.cli.doctor:doctor", "Say in sentences what this machine lacks."),
+    "simulate": LazyCommand("workers.cli.simulate:simulate", "Play the batching rule beside others, in virtual time, against its bars."),
     "flower": LazyCommand("workers.cli.flower:flower", "Show workers, queues and tasks in the browser, read-only."),
 }
 

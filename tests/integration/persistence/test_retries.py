@@ -361,7 +361,8 @@ def test_a_suspects_company_goes_back_to_its_places_in_line_and_is_charged_nothi
     run(ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
     places = [Waiting(case_id, 10.0 + number, 30.0, 1.0, 1, "routine", number) for number, case_id in enumerate([suspect, *company])]
     line.join(places)
-    taken = line.take([suspect, *company])
+    line.look("gpu@a", limit=10, now=0.0)
+    taken = line.take("gpu@a", [suspect, *company], busy_until=None) or []
     claimed = claim_cases(ledger, taken, pool=Pool.INFERENCE, worker=services.worker, seen_no=1)
 
     together, others = apart(claimed)

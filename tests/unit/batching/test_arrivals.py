@@ -47,6 +47,10 @@ def test_a_longer_silence_fades_the_rate_with_its_square() -> None:
     assert seen((0.0, 1), (2.0, 1)).hazard(10.0) == pytest.approx(2 / 64)
 
 
+def test_nobody_who_joins_is_no_arrival() -> None:
+    assert seen((10.0, 1), (12.0, 1), (13.0, 0)) == seen((10.0, 1), (12.0, 1))
+
+
 def test_a_clock_that_jumps_back_is_no_negative_gap() -> None:
     assert seen((10.0, 1), (9.0, 1)).gap_s == 0.0
 

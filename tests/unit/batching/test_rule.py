@@ -4,38 +4,28 @@ The device of the examples takes exactly one second whatever the size, so the ru
 else busy, waiting one run gains hazard x (2^4 - 1^4) and costs 4 x weight x (age + 1)^3 for each case.
 """
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.batching.arrivals import Arrivals
+from pipeline.batching.boarding import board
 from pipeline.batching.latency import LatencyModel
-from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
+from pipeline.batching.rule import LAST_CALL_MARGIN, Ceilings, Fire, Hold, LetGo, Situation, decide
+from tests.unit.batching.cases import NOW, Case, one_second, put_off
 
-NOW = 100.0
 CEILINGS = Ceilings(images=16, window_s=2.0)
 BUSY_HOUR = 1e9
 """Arrivals a second for which any wait pays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A waiting case, as the rule sees one."""
-
-    deadline: float = 1_000.0
-    ready_at: float = NOW
-    image_count: int = 1
-    lane: str = "routine"
-
-
-def one_second() -> LatencyModel:
-    return LatencyModel(alpha_s=1.0, beta_s=0.0, spread=0.1)
-
-
 def situation(*, hazard: float = 0.0, held_since: float | None = None, next_free_in_s: float | None = None, company: int = 0) -> Situation:
     return Situation(NOW, held_since, hazard, next_free_in_s, company)
+
+
+def fired(decision: object) -> Fire:
+    assert isinstance(decision, Fire)
+    return decision
 
 
 def test_an_empty_line_asks_for_nothing() -> None:
@@ -45,14 +35,16 @@ def test_an_empty_line_asks_for_nothing() -> None:
 def test_a_lone_case_fires_at_once_when_nobody_is_expected() -> None:
     decision = decide([Case(deadline=110.0)], LatencyModel(alpha_s=1.0, beta_s=0.5), CEILINGS, situation())
 
-    assert decision == Fire(case_count=1, image_count=1, reason="stop rule", predicted_s=1.5, slack_s=8.5)
+    assert fired(decision).members == (0,)
+    assert (fired(decision).reason, fired(decision).image_count) == ("stop rule", 1)
+    assert (fired(decision).predicted_s, fired(decision).slack_s) == (1.5, 8.5)
 
 
 def test_a_full_batch_fires_however_many_are_expected() -> None:
     decision = decide([Case()] * 16, one_second(), CEILINGS, situation(hazard=BUSY_HOUR))
 
     assert isinstance(decision, Fire)
-    assert (decision.reason, decision.case_count, decision.image_count) == ("full", 16, 16)
+    assert (decision.reason, decision.members, decision.image_count) == ("full", tuple(range(16)), 16)
 
 
 def test_a_long_line_gives_its_head_and_keeps_its_order() -> None:
@@ -61,26 +53,12 @@ def test_a_long_line_gives_its_head_and_keeps_its_order() -> None:
     decision = decide(line, one_second(), CEILINGS, situation(hazard=BUSY_HOUR))
 
     assert isinstance(decision, Fire)
-    assert (decision.reason, decision.case_count, decision.image_count) == ("full", 3, 15)
+    assert (decision.reason, decision.members, decision.image_count) == ("full", (0, 1, 2), 15)
 
 
-def test_a_small_case_does_not_jump_over_a_large_one_that_does_not_fit() -> None:
-    decision = decide([Case(image_count=10), Case(image_count=7), Case(image_count=1)], one_second(), CEILINGS, situation())
-
-    assert isinstance(decision, Fire)
-    assert (decision.case_count, decision.image_count) == (1, 10)
-
-
-def test_a_case_larger_than_a_batch_goes_alone() -> None:
-    decision = decide([Case(image_count=20), Case()], one_second(), CEILINGS, situation(hazard=BUSY_HOUR))
-
-    assert isinstance(decision, Fire)
-    assert (decision.reason, decision.case_count, decision.image_count) == ("full", 1, 20)
-
-
-@pytest.mark.parametrize(("deadline", "fires"), [(101.15, True), (101.17, False)])
+@pytest.mark.parametrize(("deadline", "fires"), [(101.19, True), (101.21, False)])
 def test_the_last_call_leaves_a_run_and_its_margin_before_the_deadline(deadline: float, fires: bool) -> None:
-    # One second, and 1.6 spreads of a tenth: 1.16 s before the deadline.
+    # One second, and two spreads of a tenth: 1.2 s before the deadline.
     decision = decide([Case(), Case(deadline=deadline)], one_second(), CEILINGS, situation(hazard=BUSY_HOUR))
 
     assert (isinstance(decision, Fire) and decision.reason == "last call") is fires
@@ -114,9 +92,9 @@ def test_a_window_of_zero_never_holds() -> None:
         ([Case()] * 3, 12 / 15),
         ([Case(ready_at=NOW - 1)], 4 * 2**3 / 15),
         ([Case(lane="urgent")], 12 / 15),
-        ([Case(lane="urgent"), Case(lane="compensation")], 16 / 15),
+        ([Case(lane="urgent"), Case()], 16 / 15),
     ],
-    ids=["one", "three", "one that waits a second", "urgent", "urgent and compensation"],
+    ids=["one", "three", "one that waits a second", "urgent", "urgent and routine"],
 )
 def test_a_hold_must_be_worth_more_than_everybodys_wait(line: list[Case], break_even: float) -> None:
     below = decide(line, one_second(), CEILINGS, situation(hazard=break_even * 0.999))
@@ -166,37 +144,88 @@ def test_a_burst_is_held_for_and_a_lull_is_not() -> None:
     assert isinstance(in_the_lull, Fire)
 
 
-def test_known_company_is_waited_for_where_nobody_else_is_expected() -> None:
-    assert decide([Case()], one_second(), CEILINGS, situation(company=3)) == Hold(0.5)
-
-
-@pytest.mark.parametrize(("lane", "patience_s"), [("routine", 1.4), ("urgent", 1.4 / 3), ("compensation", 1.4)])
-def test_company_is_waited_for_as_long_as_the_group_runs_and_a_third_of_it_with_an_urgent_case(lane: str, patience_s: float) -> None:
-    # One case of two images that waits, and two that come: a group of four, which runs 1 + 4 x 0.1 s.
-    device = LatencyModel(alpha_s=1.0, beta_s=0.1)
-    line = [Case(image_count=2, lane=lane)]
-
-    patient = decide(line, device, CEILINGS, situation(company=2, held_since=NOW - patience_s + 0.02))
-    tired = decide(line, device, CEILINGS, situation(company=2, held_since=NOW - patience_s - 0.02))
-
-    assert isinstance(patient, Hold)
-    assert patient.seconds == pytest.approx(0.02)
-    assert isinstance(tired, Fire)
-    assert tired.reason == "stop rule"
-
-
-def test_a_crowd_that_comes_is_waited_for_no_longer_than_one_full_batch_runs() -> None:
-    device = LatencyModel(alpha_s=0.1, beta_s=0.1)
-    bounds = Ceilings(images=4, window_s=10.0)
-
-    assert isinstance(decide([Case()], device, bounds, situation(company=100, held_since=NOW - 0.49)), Hold)
-    assert isinstance(decide([Case()], device, bounds, situation(company=100, held_since=NOW - 0.51)), Fire)
-
-
 def test_company_fills_no_batch_before_it_is_there() -> None:
     decision = decide([Case()] * 15, one_second(), CEILINGS, situation(company=10))
 
     assert isinstance(decision, Hold)
+
+
+def test_somebody_who_would_be_late_in_this_batch_makes_it_the_last_call() -> None:
+    # A run of two takes 2 s: the head must be alone, and the three behind it are more.
+    device = LatencyModel(alpha_s=0.0, beta_s=1.0, spread=0.0)
+    line = [Case(deadline=NOW + 1.5), *[Case()] * 3]
+
+    decision = fired(decide(line, device, CEILINGS, situation(hazard=BUSY_HOUR)))
+
+    assert (decision.reason, decision.members, decision.late) == ("last call", (1, 2, 3), ())
+
+
+def test_whoever_is_late_is_named_when_the_others_fire() -> None:
+    decision = fired(decide([Case(deadline=NOW + 1), Case()], one_second(), CEILINGS, situation()))
+
+    assert (decision.members, decision.late) == ((1,), (0,))
+
+
+def test_where_all_are_late_they_are_let_go_and_nothing_runs() -> None:
+    assert decide([Case(deadline=NOW + 1)] * 3, one_second(), CEILINGS, situation()) == LetGo((0, 1, 2))
+
+
+def test_a_line_that_nobody_joins_any_more_is_drained_at_once() -> None:
+    closing = Situation(NOW, None, BUSY_HOUR, None, is_last=True)
+
+    assert fired(decide([Case()], one_second(), CEILINGS, closing)).reason == "drain"
+
+
+@pytest.mark.parametrize(("idle_count", "break_even"), [(1, 4 / 15), (2, 4 / (1.5**4 - 1)), (4, 4 / (1.25**4 - 1))])
+def test_idle_devices_share_the_wait_of_a_newcomer(idle_count: int, break_even: float) -> None:
+    decisions = [
+        decide([Case()], one_second(), CEILINGS, Situation(NOW, None, hazard, None, idle_count=idle_count, device_count=idle_count))
+        for hazard in (break_even * 0.999, break_even * 1.001)
+    ]
+
+    assert [type(decision) for decision in decisions] == [Fire, Hold]
+
+
+def test_a_device_that_takes_fewer_images_is_full_with_fewer() -> None:
+    decision = fired(decide([Case()] * 9, one_second(), CEILINGS.within(8), situation(hazard=BUSY_HOUR)))
+
+    assert (decision.reason, decision.image_count, decision.ceiling) == ("full", 8, 8)
+    assert CEILINGS.within(99) == CEILINGS
+    assert CEILINGS.within(0).images == 1
+
+
+def test_put_off_cases_ride_along_and_are_counted() -> None:
+    decision = fired(decide([Case(), put_off(), put_off()], one_second(), CEILINGS, situation()))
+
+    assert (decision.members, decision.image_count, decision.rider_count) == ((0, 1, 2), 3, 2)
+
+
+def alone_with(*, idle_count: int, device_count: int, hazard: float = 0.0) -> Situation:
+    return Situation(NOW, None, hazard, None, idle_count=idle_count, device_count=device_count)
+
+
+@pytest.mark.parametrize(
+    ("moment", "fires"),
+    [
+        (alone_with(idle_count=2, device_count=4), True),
+        (alone_with(idle_count=1, device_count=4), False),
+        (alone_with(idle_count=1, device_count=1), True),
+        # Four devices do 16 images a second each; half of that is 32.
+        (alone_with(idle_count=2, device_count=4, hazard=31.9), True),
+        (alone_with(idle_count=2, device_count=4, hazard=32.1), False),
+    ],
+    ids=["another is idle", "the last idle one", "the only one", "under half its load", "over half its load"],
+)
+def test_put_off_cases_alone_take_a_device_that_is_to_spare(moment: Situation, fires: bool) -> None:
+    decision = decide([put_off(), put_off()], one_second(), CEILINGS, moment)
+
+    assert isinstance(decision, Fire) is fires
+    if isinstance(decision, Fire):
+        assert (decision.reason, decision.members) == ("spare device", (0, 1))
+
+
+def test_put_off_cases_that_waited_for_ten_minutes_wait_for_no_spare_device() -> None:
+    assert isinstance(decide([put_off(waited_s=601)], one_second(), CEILINGS, alone_with(idle_count=1, device_count=4)), Fire)
 
 
 cases = st.builds(
@@ -205,6 +234,7 @@ cases = st.builds(
     ready_at=st.floats(NOW - 30, NOW + 1),
     image_count=st.integers(1, 24),
     lane=st.sampled_from(["urgent", "routine", "compensation"]),
+    prepared_in_s=st.floats(0, 10),
 )
 lines = st.lists(cases, max_size=40)
 devices = st.builds(LatencyModel, alpha_s=st.floats(0, 8), beta_s=st.floats(0, 1), level=st.floats(0.2, 5), spread=st.floats(0, 1))
@@ -216,6 +246,10 @@ moments = st.builds(
     hazard=st.floats(0, 1e6),
     next_free_in_s=st.none() | st.floats(-1, 20),
     company=st.integers(0, 40),
+    idle_count=st.integers(1, 4),
+    device_count=st.integers(4, 8),
+    after_s=st.floats(0, 1),
+    is_last=st.booleans(),
 )
 
 
@@ -226,9 +260,21 @@ def test_no_batch_exceeds_the_ceiling_but_a_single_case_that_is_larger(
     decision = decide(line, device, bounds, moment)
 
     if isinstance(decision, Fire):
-        assert 1 <= decision.case_count <= len(line)
-        assert decision.image_count == sum(case.image_count for case in line[: decision.case_count])
-        assert decision.image_count <= bounds.images or decision.case_count == 1
+        assert decision.members
+        assert len(set(decision.members)) == len(decision.members)
+        assert decision.image_count == sum(line[place].image_count for place in decision.members)
+        assert decision.image_count <= bounds.images or len(decision.members) == 1
+
+
+@given(line=lines, device=devices, bounds=ceilings, moment=moments)
+def test_nobody_is_fired_who_is_known_to_be_late(line: list[Case], device: LatencyModel, bounds: Ceilings, moment: Situation) -> None:
+    decision = decide(line, device, bounds, moment)
+
+    if isinstance(decision, Fire) and decision.reason != "spare device":
+        regular = [line[place] for place in decision.members if line[place].lane != "compensation"]
+        ends_at = NOW + device.at_most_s(decision.image_count, margin=1.7) + moment.after_s
+        assert regular
+        assert all(case.deadline >= ends_at - 1e-6 for case in regular)
 
 
 @given(line=lines, device=devices, bounds=ceilings, moment=moments)
@@ -237,30 +283,31 @@ def test_no_hold_lasts_past_the_last_call_or_the_window(
 ) -> None:
     decision = decide(line, device, bounds, moment)
 
-    if isinstance(decision, Hold):
-        images = sum(case.image_count for case in line)
-        duration_s = (device.alpha_s + device.beta_s * images) * device.level
-        last_call = min(case.deadline for case in line) - duration_s * (1 + 1.6 * device.spread)
+    if isinstance(decision, Hold) and any(case.lane != "compensation" for case in line):
+        aboard = board(line, device, bounds.images, now=NOW, after_s=moment.after_s)
+        tightest = min(line[place].deadline for place in aboard.members)
+        last_call = tightest - moment.after_s - device.at_most_s(aboard.images, margin=LAST_CALL_MARGIN)
         window_end = (moment.held_since if moment.held_since is not None else NOW) + bounds.window_s
         assert min(last_call, window_end) > NOW
         # A millisecond is the shortest sleep.
-        assert NOW + decision.seconds <= max(min(last_call, window_end), NOW + 0.001) + 1e-9
+        assert NOW + decision.seconds <= max(min(last_call, window_end), NOW + 0.001) + 1e-6
         assert decision.seconds >= 0.001
 
 
 @given(line=lines.filter(bool), device=devices, bounds=ceilings, moment=moments)
 def test_a_line_that_fills_a_batch_never_waits(line: list[Case], device: LatencyModel, bounds: Ceilings, moment: Situation) -> None:
-    decision = decide(line, device, bounds, moment)
+    roomy = [Case(NOW + 1e6, case.ready_at, case.image_count, "routine") for case in line]
 
-    assert decision is not None
-    if sum(case.image_count for case in line) >= bounds.images:
-        assert isinstance(decision, Fire)
-        assert decision.reason == "full"
+    decision = decide(roomy, device, bounds, moment)
+
+    if sum(case.image_count for case in roomy) >= bounds.images:
+        assert fired(decision).reason == "full"
 
 
 @given(line=lines.filter(bool), device=devices, bounds=ceilings, moment=moments)
 def test_who_is_urgent_never_makes_a_line_wait_longer(line: list[Case], device: LatencyModel, bounds: Ceilings, moment: Situation) -> None:
-    hurried = [Case(case.deadline, case.ready_at, case.image_count, "urgent") for case in line]
+    routine = [Case(case.deadline, case.ready_at, case.image_count, "routine", case.prepared_in_s) for case in line]
+    hurried = [Case(case.deadline, case.ready_at, case.image_count, "urgent", case.prepared_in_s) for case in line]
 
-    if isinstance(decide(line, device, bounds, moment), Fire):
+    if isinstance(decide(routine, device, bounds, moment), Fire):
         assert isinstance(decide(hurried, device, bounds, moment), Fire)
