@@ -4,7 +4,8 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
@@ -13,28 +14,27 @@ from uuid6 import uuid7
 
 from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
+from pipeline.batching.memory_cap import MemoryCap
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
-from pipeline.cases.states import CaseState
-from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
+from pipeline.errors import ExpiredAtStage, Unavailable
 from pipeline.flow import INFER, Pool, least_s_after
+from pipeline.inference.failures import DeviceLost
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, count_cases_of, give_back, hand_on
+from pipeline.persistence.ledger.claims import Claimed, claim_cases, count_cases_of
 from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
-from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
-from workers.doorbell import ring
-from workers.isolation import apart, given_up_after, send_back
-from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
+from pipeline.stages.infer import BatchMember, Firing, infer
+from workers.batch_run import FiredBatch, clocks_for, hand_results_on, learn, observe, show_begun, show_ended
+from workers.isolation import HUNG, Suspects, apart, given_up_after, lost_with, return_all, send_back
+from workers.prefetch import Prefetch
+from workers.stage_task import PoolRuntime, leave_for_later, require_time
 
 IDLE_LOOK_S = 1.0
 """How often an idle former looks at the line although nobody rang."""
 BUSY_MARGIN_S = 0.05
 STUCK_FACTOR = 3.0
 """A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
-LAST_WORDS_S = 2.0
-"""Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
-HUNG = "model-stood-still"
 
 
 @dataclass(slots=True)
@@ -44,6 +44,7 @@ class ServedModel:
     reference: str
     line: WaitingLine
     latency: LatencyModel
+    cap: MemoryCap
     arrivals: Arrivals = field(default_factory=Arrivals)
     held_since: float | None = None
 
@@ -60,18 +61,32 @@ class Chosen:
 class Former:
     """The model thread of one inference process: it owns the device."""
 
-    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        runtime: PoolRuntime,
+        registry: ModelRegistry,
+        *,
+        on_death: Callable[[], None],
+        on_device_lost: Callable[[], None] | None = None,
+    ) -> None:
         settings = runtime.services.settings
         self._runtime, self._registry, self._on_death = runtime, registry, on_death
+        self._on_device_lost = on_device_lost or on_death
         self._device = settings.device
         self._name = runtime.services.worker
         # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = [
-            ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
+            ServedModel(
+                reference,
+                runtime.services.line(reference),
+                LatencyModel.from_sweep(registry.durations_s(reference)),
+                MemoryCap.from_sweep(registry.durations_s(reference)),
+            )
             for reference in registry.served
         ]
+        self._suspects, self._prefetch = Suspects(), Prefetch(runtime.services)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
@@ -116,7 +131,8 @@ class Former:
         except BaseException as error:
             # A device that answers no more, or a mistake of ours: the leases lapse, and the supervisor starts a new process.
             logger().critical("model_thread_died", exc_info=error)
-            self._on_death()
+            die = self._on_device_lost if isinstance(error, DeviceLost) else self._on_death
+            die()
             raise
 
     def _work(self) -> None:
@@ -158,18 +174,24 @@ class Former:
         """Ask the rule; where it would fire for want of company, look first whether company is on its way."""
         others = [until - now for device, until in view.busy_until.items() if device != self._name]
         situation = Situation(now, model.held_since, model.arrivals.hazard(now), min(others) if others else None)
-        decision = decide(view.waiting, model.latency, self._ceilings, situation)
+        ceilings = self._ceilings_of(model)
+        decision = decide(view.waiting, model.latency, ceilings, situation)
         if isinstance(decision, Fire) and decision.reason == "stop rule":
-            room = self._ceilings.images - decision.image_count
+            room = ceilings.images - decision.image_count
             company = count_cases_of(self._runtime.services.ledger, Pool.INTAKE, limit=room)
-            return decide(view.waiting, model.latency, self._ceilings, replace(situation, company=company)) if company else decision
+            return decide(view.waiting, model.latency, ceilings, replace(situation, company=company)) if company else decision
         return decision
+
+    def _ceilings_of(self, model: ServedModel) -> Ceilings:
+        """The configured ceilings, and what the device's memory was found to hold."""
+        return replace(self._ceilings, images=min(self._ceilings.images, model.cap.images))
 
     def _fire(self, chosen: Chosen) -> None:
         model, now = chosen.model, self._clock.unix_s()
-        taken = model.line.take([case.case_id for case in chosen.waiting])
+        taken = model.line.take([case.case_id for case in self._suspects.aboard(chosen.waiting)])
         try:
             cases = self._claim(model, chosen.waiting, taken)
+            self._suspects.meet(cases)
             together, others = apart(cases)
             send_back(self._runtime.services, model.line, chosen.waiting, others)
             together = self._in_time(together, chosen.fire.predicted_s)
@@ -210,88 +232,30 @@ class Former:
     def _run(self, chosen: Chosen, cases: Sequence[Claimed], now: float) -> None:
         model, fire = chosen.model, chosen.fire
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
-        self._show_begun(firing.batch_id, chosen, cases)
-        clocks = {case.case_id: StageClock(case.lane) for case in cases}
-        for case in cases:
-            clocks[case.case_id].enter(INFER.name)
+        ceiling, held_s = self._ceilings_of(model).images, now - model.held_since if model.held_since else 0.0
+        batch = FiredBatch(firing, model.reference, fire, chosen.waiting, ceiling, held_s)
+        show_begun(self._runtime, batch, cases)
+        clocks = clocks_for(cases)
         members = [BatchMember(case.case_id, case.attempt, case.input, case.work) for case in cases]
-        image_count = sum(member.image_count for member in members)
         runner = self._registry.runner(model.reference)
-        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * model.latency.seconds(image_count))
-        with given_up_after(limit_s, partial(self._give_up, cases)):
-            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
-        self._hand_on(cases, result, clocks)
-        if not result.failed:
-            model.latency.learn(image_count, result.forward_s)
-        self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        self._observe(chosen, result, now)
+        ahead = self._prefetch.taken(model.reference)
+        with self._within_limit(model, cases, members), self._prefetch.beside(model.line, runner, images=ceiling):
+            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors, ahead=ahead)
+        hand_results_on(self._runtime, cases, result, clocks)
+        learn(result, latency=model.latency, cap=model.cap)
+        show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
+        observe(batch, result, cap=model.cap)
 
-    def _give_up(self, hung: Sequence[Claimed]) -> None:
-        """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
-        # However long the ledger takes to answer.
-        threading.Timer(LAST_WORDS_S, self._on_death).start()
-        services = self._runtime.services
-        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, HUNG, is_strike=True)
+    @contextmanager
+    def _within_limit(self, model: ServedModel, cases: Sequence[Claimed], members: Sequence[BatchMember]) -> Iterator[None]:
+        """End the process, its cases given back, where a run hangs or loses the device."""
+        predicted_s = model.latency.seconds(sum(member.image_count for member in members))
+        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * predicted_s)
+        give_up = partial(return_all, self._runtime.services, cases)
         try:
-            give_back(services.ledger, [(case.case_id, case.attempt) for case in hung], why, worker=services.worker)
-        except Unavailable as error:
-            logger().warning("not_put_back", code=error.code)
-        finally:
-            self._on_death()
-
-    def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
-        services = self._runtime.services
-        done = [
-            HandOn(case.case_id, case.attempt, {"inferred": inferred.model_dump(mode="json")}, clocks[case.case_id].finish())
-            for case in cases
-            if (inferred := result.inferred.get(case.case_id))
-        ]
-        if done:
-            moved = hand_on(services.ledger, done, left=CaseState.INFERRING, entered=CaseState.AWAITING_REPORT, worker=services.worker)
-            ring(self._runtime.app, Pool.REPORTING, moved)
-            metrics.STALE_COMPLETIONS.labels(INFER.name).inc(len(done) - len(moved))
-        for case in cases:
-            if error := result.failed.get(case.case_id):
-                with about_case(case.case_id, stage=INFER.name):
-                    if isinstance(error, IdentityMismatch):
-                        metrics.IDENTITY_MISMATCHES.labels(INFER.name).inc()
-                    if isinstance(error, RejectedInput):
-                        end_with_failure(self._runtime, case, error, clocks[case.case_id])
-                    elif isinstance(error, Unavailable):
-                        put_back(self._runtime, case, error)
-
-    def _show_begun(self, batch_id: str, chosen: Chosen, cases: Sequence[Claimed]) -> None:
-        """Show the batch and its cases as tasks; a case was received when it joined the line."""
-        fire, events = chosen.fire, self._runtime.events
-        ready_at = {place.case_id: place.ready_at for place in chosen.waiting}
-        for case in cases:
-            events.began(case, Pool.INFERENCE, received_at=ready_at[case.case_id])
-        facts = {"n": fire.image_count, "cases": len(cases), "reason": fire.reason, "predicted_ms": round(fire.predicted_s * 1000)}
-        events.batch_began(batch_id, {"model": chosen.model.reference, **facts})
-
-    def _show_ended(self, batch_id: str, cases: Sequence[Claimed], result: BatchResult, *, runtime_s: float) -> None:
-        events = self._runtime.events
-        for case in cases:
-            error = result.failed.get(case.case_id)
-            events.ended(case, Pool.INFERENCE, runtime_s=runtime_s, code=error.code if error else None)
-        events.batch_ended(batch_id, {"actual_ms": round(result.forward_s * 1000), "failed": len(result.failed)}, runtime_s=runtime_s)
-
-    def _observe(self, chosen: Chosen, result: BatchResult, now: float) -> None:
-        reference, fire = chosen.model.reference, chosen.fire
-        held_s = now - chosen.model.held_since if chosen.model.held_since else 0.0
-        metrics.BATCH_IMAGES.labels(reference).observe(fire.image_count)
-        metrics.BATCH_HOLD_SECONDS.labels(reference).observe(held_s)
-        metrics.BATCHES_FIRED.labels(reference, fire.reason).inc()
-        metrics.FORWARD_SECONDS.labels(self._device).observe(result.forward_s)
-        logger().info(
-            "batch_fired",
-            model=reference,
-            reason=fire.reason,
-            images=fire.image_count,
-            ceiling=self._ceilings.images,
-            held_ms=round(held_s * 1000),
-            predicted_ms=round(fire.predicted_s * 1000),
-            actual_ms=round(result.forward_s * 1000),
-            slack_ms=round(fire.slack_s * 1000),
-            forward_passes=result.forward_passes,
-        )
+            with given_up_after(limit_s, partial(give_up, HUNG, die=self._on_death)):
+                yield
+        except DeviceLost as error:
+            logger().critical("device_lost", device=self._device, exc_info=error)
+            give_up(lost_with(cases), die=self._on_device_lost)
+            raise

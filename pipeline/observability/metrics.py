@@ -27,6 +27,13 @@ QUEUE_OLDEST_SECONDS = Gauge(
 BATCH_IMAGES = Histogram("secondread_batch_size", "Images in a batch.", ["model"], buckets=(1, 2, 4, 6, 8, 12, 16, 24, 32))
 BATCH_HOLD_SECONDS = Histogram("secondread_batch_window_wait_seconds", "How long an idle device was held back.", ["model"], buckets=SECONDS)
 BATCHES_FIRED = Counter("secondread_batches_total", "Batches by the reason that fired them.", ["model", "reason"])
+OUT_OF_MEMORY = Counter("secondread_gpu_out_of_memory_total", "Forward passes that the device's memory did not hold.", ["model", "device"])
+MEMORY_CAP = Gauge(
+    "secondread_batch_memory_cap_images",
+    "Most images that the device's memory was found to hold at once.",
+    ["model", "device"],
+    multiprocess_mode="mostrecent",
+)
 FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
 
 MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from uuid import UUID
 
-import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -11,15 +10,12 @@ from pipeline.flow import Pool
 from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.registry import ModelRegistry
 from pipeline.persistence.ledger.engine import run
-from tests.integration.workers.prepared_cases import PreparedCases
+from tests.integration.workers.model_line import in_line, states_after
 from tests.integration.workers.stub_cases import StubCases
-from workers.doorbell import place_in_line
 from workers.former import Former
 from workers.stage_task import PoolRuntime
 
 pytestmark = pytest.mark.services
-
-MOST_TURNS = 200
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +25,8 @@ def registry() -> ModelRegistry:
     return registry
 
 
-def in_line(runtime: PoolRuntime, registry: ModelRegistry, count: int) -> list[UUID]:
-    """Prepared cases that wait for the model, in the order in which they stand."""
-    services, model = runtime.services, registry.served[0]
-    side_px = services.cards[model][0].input.side_px
-    images = [np.zeros((1, side_px, side_px), np.uint8)] * count
-    rungs = PreparedCases(services.ledger, services.tensors, model).bring(images)
-    now = services.clock.now()
-    places = [place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs]
-    services.line(model).join(replace(place, virtual_deadline=1.0 + number) for number, place in enumerate(places))
-    return [rung.case_id for rung in rungs]
-
-
-def states_after(former: Former, cases: StubCases, wanted: dict[UUID, str]) -> dict[UUID, str]:
-    """Let the model thread turn until the cases stand where they should."""
-    for _ in range(MOST_TURNS):
-        former._turn()
-        if cases.states() == wanted:
-            break
-    return cases.states()
-
-
 def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    first, late, last = in_line(runtime, registry, 3)
+    first, late, last = in_line(runtime, registry.served[0], 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET deadline_at = clock_timestamp() - interval '1 s' WHERE id = :id"), id=late)
     former = Former(replace(runtime, pool=Pool.INFERENCE), registry, on_death=lambda: None)
     wanted = {first: "awaiting_report", late: "awaiting_inference", last: "awaiting_report"}
@@ -62,7 +37,7 @@ def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cas
 
 
 def test_a_suspect_runs_by_itself_and_its_company_follows(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    suspect, *company = in_line(runtime, registry, 3)
+    suspect, *company = in_line(runtime, registry.served[0], 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
     former = Former(replace(runtime, pool=Pool.INFERENCE), registry, on_death=lambda: None)
     wanted = dict.fromkeys([suspect, *company], "awaiting_report")
@@ -73,3 +48,23 @@ def test_a_suspect_runs_by_itself_and_its_company_follows(runtime: PoolRuntime, 
     # They were claimed with it, given back, and claimed again.
     assert {cases.rows()[each].attempt for each in company} == {3}
     assert cases.rows()[suspect].attempt == 2
+
+
+def test_a_suspect_that_others_overtake_is_claimed_and_sent_back_once_however_many_batches_fire_before_its_turn(
+    runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry
+) -> None:
+    """given six batches that it would be in, then its attempts are its preparation, being met, and its own run"""
+    model = registry.served[0]
+    (suspect,) = in_line(runtime, model, 1, place=1000.0)
+    run(cases.ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
+    former = Former(replace(runtime, pool=Pool.INFERENCE), registry, on_death=lambda: None)
+    done: list[UUID] = []
+    for _ in range(6):
+        done += in_line(runtime, model, 2)
+        wanted = dict.fromkeys(done, "awaiting_report") | {suspect: "awaiting_inference"}
+        former._turn()
+        assert cases.states() == wanted
+
+    assert states_after(former, cases, wanted | {suspect: "awaiting_report"})[suspect] == "awaiting_report"
+    assert cases.rows()[suspect].attempt == 3
+    assert cases.rows()[suspect].work["inferred"]["batch_size"] == 1

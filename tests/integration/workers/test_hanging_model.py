@@ -1,8 +1,9 @@
-"""A model that hangs for ever on one image: its process is replaced, the image's company is read, and the image is set aside."""
+"""A model that hangs for ever on one image, or loses its device: its process is replaced, and who was to blame is found."""
 
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +23,12 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from tests.acceptance.running import eventually
 from tests.integration.workers.prepared_cases import Image, PreparedCases
+from workers.doorbell import place_in_line
 from workers.embedded.postgres import EmbeddedPostgres
+from workers.inference import DEVICE_LOST
 from workers.settings import Settings, bare_environment
 from workers.supervisor import ProcessSpec, ProcessState, Supervisor
+from workers.wiring import open_services
 
 pytestmark = pytest.mark.services
 
@@ -122,3 +126,24 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     assert codes[suspect] == ["model-stood-still", "retry", "model-stood-still", "quarantined"]
     assert changes.count(("inference", ProcessState.DIED)) == 2, log
     assert {code for each in company for code in codes[each]} <= {"model-stood-still", "retry", "suspects-company"}
+
+
+def test_a_process_that_loses_its_device_returns_its_batch_and_ends_with_a_code_of_its_own(settings: Settings, ledger: Ledger) -> None:
+    """given no sweeper, then the leases did not have to run out"""
+    assert settings.models_dir is not None
+    assert settings.tensor_dir is not None
+    card = write_seeded_model(settings.models_dir / "seeded", seed=1, side_px=SIDE_PX, widths=(8, 8, 8, 8))
+    deadly = np.full((1, SIDE_PX, SIDE_PX), 7, np.uint8)
+    cases = PreparedCases(ledger, SharedMemoryStore(settings.tensor_dir, capacity_bytes=MIB), card.reference)
+    rungs = cases.bring(images_with(deadly))
+    worker = spec(settings, "inference", "tests.integration.workers.hanging_worker", hashlib.sha256(deadly.tobytes()).hexdigest(), "lost")
+    with open_services(settings, role="test") as services:
+        now = services.clock.now()
+        services.line(card.reference).join(place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs)
+
+    with (settings.state_dir / "inference.log").open("wb") as log:
+        ended = subprocess.run(worker.argv, env=worker.env, cwd=worker.cwd, stdout=log, stderr=log, timeout=PATIENCE_S)
+
+    assert ended.returncode == DEVICE_LOST, (settings.state_dir / "inference.log").read_text()
+    assert {row.state for row in rows_of(ledger).values()} == {"awaiting_inference"}
+    assert list(codes_of(ledger).values()) == [["device-lost"]] * (1 + COMPANY)
