@@ -23,6 +23,7 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from tests.acceptance.running import eventually
 from tests.integration.workers.prepared_cases import Image, PreparedCases
+from tests.integration.workers.stub_cases import StubCases
 from workers.doorbell import place_in_line
 from workers.embedded.postgres import EmbeddedPostgres
 from workers.inference import DEVICE_LOST
@@ -60,6 +61,7 @@ def settings(postgres: EmbeddedPostgres, clean_redis: str, tmp_path: Path) -> Se
 def ledger(settings: Settings) -> Iterator[Ledger]:
     assert settings.database_url is not None
     ledger = open_ledger(settings.database_url.get_secret_value(), connections=1)
+    StubCases(ledger).empty()
     yield ledger
     ledger.close()
 
