@@ -6,6 +6,9 @@ from pydantic import Field
 
 from schemas.frozen import Frozen
 
+Precision = Literal["float32", "bfloat16", "float16"]
+"""Of a network's convolutions and products."""
+
 
 class CodedConcept(Frozen):
     """A code, as DICOM writes one: value, scheme and meaning."""
@@ -81,6 +84,8 @@ class ModelCard(Frozen):
     weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     golden: str | None = Field(default=None, pattern=r"^[0-9A-Za-z._-]+\.npz$")
     golden_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    precisions: tuple[Precision, ...] = ("float32",)
+    """What the network may run in besides float32; the golden set still decides, at each batch size."""
     input: ModelInput
     applicability: Applicability
     scores: tuple[str, ...]

@@ -103,6 +103,8 @@ class BatchRecord(Frozen):
     position: int
     fired_because: str
     device: str
+    precision: str = "float32"
+    """Of the network's arithmetic."""
     forward_s: float
 
 

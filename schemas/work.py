@@ -108,6 +108,8 @@ class InferredCase(Frozen):
     """This case's first row in the batch."""
     fired_because: str
     device: str
+    precision: str = "float32"
+    """Of the network's arithmetic; an older version knew no other."""
     forward_s: float
 
 

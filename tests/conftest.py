@@ -1,6 +1,8 @@
 """Fixtures of every test: where the corpus lies, and a clock that stands still."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,19 +23,25 @@ def noon() -> datetime:
     return datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
 
-NEEDED = {
-    "corpus": (DESIGN_DATA.is_dir(), f"the folder {DESIGN_DATA.name} is not beside this checkout"),
-    "faketime": (find_spec("libfaketime") is not None, "libfaketime, which sets the clocks of processes, is not installed"),
+def sees_cuda() -> bool:
+    """Whether torch finds a CUDA device. Torch is loaded for the question, so only sessions with such tests ask it."""
+    return bool(import_module("torch").cuda.is_available())
+
+
+NEEDED: dict[str, tuple[Callable[[], bool], str]] = {
+    "corpus": (DESIGN_DATA.is_dir, f"the folder {DESIGN_DATA.name} is not beside this checkout"),
+    "cuda": (sees_cuda, "torch sees no CUDA device here: what they prove of the device path is unproven on this machine"),
+    "faketime": (lambda: find_spec("libfaketime") is not None, "libfaketime, which sets the clocks of processes, is not installed"),
 }
-"""What the tests of a marker need: whether it is there, and what is said where it is not."""
+"""What the tests of a marker need: how to know that it is there, and what is said where it is not."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests whose need is not met: deselected, counted and said, never quietly skipped."""
     config.stash[LEFT_OUT] = {}
     for marker, (is_there, _) in NEEDED.items():
-        left_out = [] if is_there else [item for item in items if item.get_closest_marker(marker)]
-        if left_out:
+        left_out = [item for item in items if item.get_closest_marker(marker)]
+        if left_out and not is_there():
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
             config.stash[LEFT_OUT][marker] = len(left_out)

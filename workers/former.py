@@ -4,7 +4,8 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -13,35 +14,41 @@ from uuid6 import uuid7
 from pipeline.batching.latency import LatencyModel
 from pipeline.batching.memory_cap import MemoryCap
 from pipeline.batching.rule import Ceilings, Fire
-from pipeline.cases.states import CaseState
-from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
+from pipeline.errors import ExpiredAtStage, Unavailable
 from pipeline.flow import INFER, Pool, least_s_after
+from pipeline.inference.failures import DeviceLost
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
-from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, give_back, hand_on
+from pipeline.persistence.ledger.claims import Claimed, claim_cases
 from pipeline.persistence.waiting_line import Waiting
-from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
-from workers.batch_run import FiredBatch, observe, show_begun, show_ended
-from workers.doorbell import ring
-from workers.isolation import apart, given_up_after, send_back
+from pipeline.stages.infer import BatchMember, Firing, infer
+from workers.batch_run import clocks_for, hand_results_on, learn
+from workers.firing_report import FiredBatch, observe, show_begun, show_ended
+from workers.isolation import HUNG, Suspects, apart, given_up_after, lost_with, return_all, send_back
+from workers.prefetch import Prefetch
 from workers.served import Chosen, ServedModel, choose
-from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
+from workers.stage_task import PoolRuntime, leave_for_later, require_time
 
 BUSY_MARGIN_S = 0.05
 STUCK_FACTOR = 3.0
 """A run that takes so many times its predicted time, and longer than the setting allows, hangs."""
-LAST_WORDS_S = 2.0
-"""Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
-HUNG = "model-stood-still"
 
 
 class Former:
     """The model thread of one inference process: it owns the device."""
 
-    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        runtime: PoolRuntime,
+        registry: ModelRegistry,
+        *,
+        on_death: Callable[[], None],
+        on_device_lost: Callable[[], None] | None = None,
+    ) -> None:
         settings = runtime.services.settings
         self._runtime, self._registry, self._on_death = runtime, registry, on_death
+        self._on_device_lost = on_device_lost or on_death
         self._device = settings.device
         self._name = runtime.services.worker
         # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
@@ -56,6 +63,7 @@ class Former:
             )
             for reference in registry.served
         ]
+        self._suspects, self._prefetch = Suspects(), Prefetch(runtime.services)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
@@ -100,7 +108,8 @@ class Former:
         except BaseException as error:
             # A device that answers no more, or a mistake of ours: the leases lapse, and the supervisor starts a new process.
             logger().critical("model_thread_died", exc_info=error)
-            self._on_death()
+            die = self._on_device_lost if isinstance(error, DeviceLost) else self._on_death
+            die()
             raise
 
     def _work(self) -> None:
@@ -129,13 +138,15 @@ class Former:
         """Take whom the rule named, if it is still this one's turn; run those aboard and let go of those that are late."""
         model, fire, now = chosen.model, chosen.decision, self._clock.unix_s()
         busy_until = now + fire.predicted_s + BUSY_MARGIN_S if isinstance(fire, Fire) else None
-        named = (*chosen.aboard, *chosen.late)
+        named = self._suspects.aboard((*chosen.aboard, *chosen.late))
         taken = model.line.take(self._name, [case.case_id for case in named], busy_until=busy_until)
         if not taken:
             return
         self._pass_on_others(model, busy_until)
         try:
-            cases = self._let_go(chosen, self._claim(model, named, taken))
+            claimed = self._claim(model, named, taken)
+            self._suspects.meet(claimed)
+            cases = self._let_go(chosen, claimed)
             together, others = apart(cases)
             send_back(self._runtime.services, model.line, named, others)
             if isinstance(fire, Fire) and (together := self._in_time(together, fire.predicted_s)):
@@ -203,51 +214,27 @@ class Former:
         firing = Firing(uuid7().hex, fire.reason, self._device, self._clock.now())
         batch = FiredBatch(firing, model.reference, model.line.name, fire, chosen.waiting, chosen.held_s)
         show_begun(self._runtime, batch, cases)
-        clocks = {case.case_id: StageClock(case.lane) for case in cases}
-        for case in cases:
-            clocks[case.case_id].enter(INFER.name)
+        clocks = clocks_for(cases)
         members = [BatchMember(case.case_id, case.attempt, case.input, case.work) for case in cases]
-        image_count = sum(member.image_count for member in members)
         runner = self._registry.runner(model.reference)
-        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * model.latency.seconds(image_count))
-        with given_up_after(limit_s, partial(self._give_up, cases)):
-            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
-        self._hand_on(cases, result, clocks)
-        if not result.failed and result.forward_passes == 1:
-            model.latency.learn(image_count, result.forward_s)
+        ahead = self._prefetch.taken(model.reference)
+        with self._within_limit(model, cases, members), self._prefetch.beside(model.line, runner, images=fire.ceiling):
+            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors, ahead=ahead)
+        hand_results_on(self._runtime, cases, result, clocks)
+        learn(result, latency=model.latency, cap=model.cap)
         show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        observe(batch, cases, result)
+        observe(batch, cases, result, cap=model.cap)
 
-    def _give_up(self, hung: Sequence[Claimed]) -> None:
-        """Return what this process has claimed, so that nobody waits for its leases, and end it; in the watching thread."""
-        # However long the ledger takes to answer.
-        threading.Timer(LAST_WORDS_S, self._on_death).start()
-        services = self._runtime.services
-        why = Return(CaseState.INFERRING, CaseState.AWAITING_INFERENCE, HUNG, is_strike=True)
+    @contextmanager
+    def _within_limit(self, model: ServedModel, cases: Sequence[Claimed], members: Sequence[BatchMember]) -> Iterator[None]:
+        """End the process, its cases given back, where a run hangs or loses the device."""
+        predicted_s = model.latency.seconds(sum(member.image_count for member in members))
+        limit_s = max(self._runtime.services.settings.inference_limit_s, STUCK_FACTOR * predicted_s)
+        give_up = partial(return_all, self._runtime.services, cases)
         try:
-            give_back(services.ledger, [(case.case_id, case.attempt) for case in hung], why, worker=services.worker)
-        except Unavailable as error:
-            logger().warning("not_put_back", code=error.code)
-        finally:
-            self._on_death()
-
-    def _hand_on(self, cases: Sequence[Claimed], result: BatchResult, clocks: dict[UUID, StageClock]) -> None:
-        services = self._runtime.services
-        done = [
-            HandOn(case.case_id, case.attempt, {"inferred": inferred.model_dump(mode="json")}, clocks[case.case_id].finish())
-            for case in cases
-            if (inferred := result.inferred.get(case.case_id))
-        ]
-        if done:
-            moved = hand_on(services.ledger, done, left=CaseState.INFERRING, entered=CaseState.AWAITING_REPORT, worker=services.worker)
-            ring(self._runtime.app, Pool.REPORTING, moved)
-            metrics.STALE_COMPLETIONS.labels(INFER.name).inc(len(done) - len(moved))
-        for case in cases:
-            if error := result.failed.get(case.case_id):
-                with about_case(case.case_id, stage=INFER.name):
-                    if isinstance(error, IdentityMismatch):
-                        metrics.IDENTITY_MISMATCHES.labels(INFER.name).inc()
-                    if isinstance(error, RejectedInput):
-                        end_with_failure(self._runtime, case, error, clocks[case.case_id])
-                    elif isinstance(error, Unavailable):
-                        put_back(self._runtime, case, error)
+            with given_up_after(limit_s, partial(give_up, HUNG, die=self._on_death)):
+                yield
+        except DeviceLost as error:
+            logger().critical("device_lost", device=self._device, exc_info=error)
+            give_up(lost_with(cases), die=self._on_device_lost)
+            raise

@@ -12,6 +12,7 @@ from pipeline import flow
 from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.inference.card import BadModelFolder
+from pipeline.inference.device import share_device
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability.log import logger
 from workers.former import Former
@@ -28,6 +29,8 @@ DRAIN_S = 20.0
 RINGS_AT_ONCE = 2
 """A ring ends at once, so few threads answer them all."""
 DEAD_MODEL_THREAD = 70
+DEVICE_LOST = 71
+"""The process's exit code where the device answers it no more; a new process begins with a new context."""
 
 
 def register(app: Celery, former: Former) -> None:
@@ -81,12 +84,19 @@ def main() -> None:
 def build(runtime: PoolRuntime) -> Former:
     """Load the models and put the model thread together."""
     settings = runtime.services.settings
-    registry = ModelRegistry(models_dir(settings), device=settings.device, threads=settings.torch_threads)
+    share_device(settings.device, memory_fraction=settings.device_memory_fraction)
+    registry = ModelRegistry(
+        models_dir(settings),
+        device=settings.device,
+        threads=settings.torch_threads,
+        precision=settings.precision,
+        images=settings.batch_images,
+    )
     registry.load()
     logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
     if not registry.served:
         raise BadModelFolder("no model folder passed its checks: the log names each and why", folder=str(models_dir(settings)))
-    return Former(runtime, registry, on_death=lambda: os._exit(DEAD_MODEL_THREAD))
+    return Former(runtime, registry, on_death=lambda: os._exit(DEAD_MODEL_THREAD), on_device_lost=lambda: os._exit(DEVICE_LOST))
 
 
 if __name__ == "__main__":

@@ -83,6 +83,10 @@ class Settings(BaseSettings):
 
     device: str = "cpu"
     """Where the model runs: `cpu`, `cuda:0`, ..."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What networks compute in, where a model's card allows it and its golden set confirms it at each batch size; else float32."""
+    device_memory_fraction: float = Field(default=0.9, gt=0, le=1)
+    """Share of a CUDA device's memory that one inference process may take. A batch beyond it is split; a neighbour is not starved."""
     inference_workers: PositiveInt = 1
     """Inference processes that `secondread up` starts; one a device."""
     inference_limit_s: PositiveFloat = 5.0
@@ -155,6 +159,8 @@ def _as_text(value: Any) -> str:
 KEPT_VARIABLES = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV"),
     *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    # How torch's allocator keeps a device's memory. Versions differ in which of the two they read first: set both alike.
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
 )
 
 

@@ -38,6 +38,11 @@ class GoldenSet:
     scores: npt.NDArray[np.float32]
     """(image, score), 0 to 1."""
 
+    def filling(self, size: int) -> "GoldenSet":
+        """So many of the images, from the first on, round and round."""
+        order = np.arange(size) % len(self.inputs)
+        return GoldenSet(self.inputs[order], self.probability[order], self.scores[order])
+
     def require_agreement(self, probability: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]) -> None:
         """Compare answers with the stored ones.
 

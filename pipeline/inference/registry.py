@@ -8,7 +8,8 @@ import structlog
 
 from pipeline.errors import SecondreadError, Unavailable
 from pipeline.inference.card import survey
-from pipeline.inference.runner import ModelRunner
+from pipeline.inference.runner import WARM_UP_SIZES, ModelRunner, sizes_up_to
+from schemas.model_card import Precision
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +32,26 @@ class ModelRegistry:
         As torch names it: `cpu`, `cuda:0`.
     threads
         Threads of one torch operation, for the whole process.
+    precision
+        What the networks compute in, where a model's card and its golden set allow it.
+    images
+        The largest batch that will be asked for.
     """
 
-    def __init__(self, models_dir: Path, *, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self,
+        models_dir: Path,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        precision: Precision = "float32",
+        images: int = WARM_UP_SIZES[-1],
+    ) -> None:
         self._models_dir = models_dir
         self._device = device
         self._threads = threads
+        self._precision: Precision = precision
+        self._sizes = sizes_up_to(images)
         self._runners: dict[str, ModelRunner] = {}
         self._durations_s: dict[str, dict[int, float]] = {}
         self._refused: dict[str, SecondreadError] = {}
@@ -58,8 +73,8 @@ class ModelRegistry:
 
     def _admit(self, reference: str, folder: Path) -> None:
         try:
-            runner = ModelRunner.load(folder, device=self._device, threads=self._threads)
-            durations_s = runner.warm_up()
+            runner = ModelRunner.load(folder, device=self._device, threads=self._threads, precision=self._precision)
+            durations_s = runner.warm_up(self._sizes)
             runner.check_golden()
         except SecondreadError as error:
             self._refused[folder.name] = error

@@ -1,58 +1,38 @@
 """One loaded model: a batch in, probabilities and scores out."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
+from torch import nn
 
-from pipeline.errors import ModelFailed, Unavailable
+from pipeline.errors import ModelFailed
 from pipeline.inference.card import load_card
-from pipeline.inference.golden import read_golden
+from pipeline.inference.device import set_threads
+from pipeline.inference.failures import BadOutput, OutOfDeviceMemory, UnfitBatch, is_lost, is_out_of_memory, sounds_out_of_memory
+from pipeline.inference.forward import Answers, Forward
+from pipeline.inference.golden import GoldenSetFailed, read_golden
+from pipeline.inference.graphs import Eager, Graphed, Program
 from pipeline.inference.networks import build_network
 from pipeline.inference.networks.fusion import fold_norms
-from pipeline.inference.seal import Seals, seal_on_device
-from pipeline.inference.transfer import UInt8Array, transfer_for
+from pipeline.inference.seal import Seals
+from pipeline.inference.transfer import CudaTransfer, Staged, UInt8Array, transfer_for
 from pipeline.inference.weights import read_weights
-from schemas.model_card import ModelCard
+from schemas.model_card import ModelCard, Precision
 
 WARM_UP_SIZES: Final = (1, 2, 4, 8, 16)
+"""What every model is ready for, whatever the configured ceiling: a case may hold so many images by itself."""
 
-
-class BadOutput(ModelFailed):
-    """The network's answer broke the card's promises: a shape that is not its own, or a value that is no number.
-
-    `rows` names the images; the answers of the others were sound, but are not returned.
-    """
-
-    code = "bad-output"
-    title = "The model's answer is not usable"
-
-    def __init__(self, message: str = "", *, rows: tuple[int, ...], **facts: object) -> None:
-        super().__init__(message, rows=rows, **facts)
-        self.rows = rows
-
-
-class UnfitBatch(ModelFailed):
-    """The batch has not the type, channels or side that the card states."""
-
-    code = "unfit-batch"
-    title = "The model input does not fit the model"
-
-
-class OutOfDeviceMemory(Unavailable):
-    """The batch does not fit the device's memory; a smaller one may."""
-
-    code = "out-of-device-memory"
-    title = "The device's memory does not hold this batch"
+log = structlog.get_logger(__name__)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +45,8 @@ class ModelOutput:
     """(image, score), 0 to 1, in the order of the card's `scores`."""
     seals: Seals
     """(image,), what `seal.py` makes of the row that the network was shown and the row that it answered."""
+    precision: Precision = "float32"
+    """What the network computed in."""
 
 
 class ModelRunner:
@@ -81,26 +63,35 @@ class ModelRunner:
         Where the golden set lies.
     device
         Where the network is.
+    precision
+        Of the network's arithmetic.
 
     Notes
     -----
     One batch runs at a time, whichever thread brings it: two at once would share the device and falsify the
-    measured durations. The paths for CUDA are written after torch's documentation and have not been run on a device.
+    measured durations. The next may be staged meanwhile where `stages_ahead` says so. The paths for CUDA are written
+    after torch's documentation and have not been run on a device.
     """
 
-    def __init__(self, card: ModelCard, network: nn.Module, *, folder: Path, device: torch.device) -> None:
-        self.card = card
-        self.device = device
+    def __init__(
+        self, card: ModelCard, network: nn.Module, *, folder: Path, device: torch.device, precision: Precision = "float32"
+    ) -> None:
+        self.card, self.device, self.precision = card, device, precision
         self._folder = folder
-        # Rows of channels side by side suit the vector units of a CPU: measured 1.2 to 1.5 times as fast.
-        self._layout = torch.channels_last if device.type == "cpu" else torch.contiguous_format
-        self._network = convert_conv2d_weight_memory_format(network.to(device), self._layout)
-        self._transfer = transfer_for(device)
+        side_px, channels = card.input.side_px, card.input.channels
+        self._transfer = transfer_for(device, capacity_bytes=WARM_UP_SIZES[-1] * channels * side_px**2)
+        forward = Forward(network, card, device=device, precision=precision)
+        self._program: Program = (
+            Graphed(forward, device, self._transfer.stream) if isinstance(self._transfer, CudaTransfer) else Eager(forward)
+        )
         self._turn = threading.Lock()
+        self._warmed: tuple[int, ...] = ()
 
     @classmethod
-    def load(cls, folder: Path, *, device: str, threads: int) -> "ModelRunner":
+    def load(cls, folder: Path, *, device: str, threads: int, precision: Precision = "float32") -> "ModelRunner":
         """Load a model folder onto a device, digests first. Sets torch's thread count for the whole process.
+
+        A precision other than float32 is taken where the card allows it and the golden set confirms it at each batch size.
 
         Raises
         ------
@@ -112,20 +103,34 @@ class ModelRunner:
         set_threads(threads)
         card = load_card(folder)
         network = fold_norms(build_network(card, read_weights(folder, card)))
-        return cls(card, network, folder=folder, device=torch.device(device))
+        place = torch.device(device)
+        if precision != "float32" and precision in card.precisions and card.golden is not None:
+            narrowed = cls(card, network, folder=folder, device=place, precision=precision)
+            if narrowed._keeps_golden_answers():
+                return narrowed
+        return cls(card, network, folder=folder, device=place)
+
+    @property
+    def stages_ahead(self) -> bool:
+        """Whether the next batch may be staged while one runs."""
+        return self._transfer.stages_ahead
 
     def run(self, batch: UInt8Array) -> ModelOutput:
-        """Answer a batch.
+        """Answer (image, channel, row, column), uint8 as the tensor store holds it; one image or more. Raises as `run_parts`."""
+        return self.run_parts([batch])
+
+    def run_parts(self, parts: Sequence[UInt8Array]) -> ModelOutput:
+        """Answer a batch that lies in several places.
 
         Parameters
         ----------
-        batch
-            (image, channel, row, column), uint8 as the tensor store holds it; one image or more.
+        parts
+            Each (image, channel, row, column), uint8 as the tensor store holds it; one image or more in all.
 
         Raises
         ------
         UnfitBatch
-            The batch is not what the card's input states. Nothing was run.
+            A part is not what the card's input states. Nothing was run.
         BadOutput
             An answer has a wrong shape or holds a value that is not finite; `rows` names the images.
         OutOfDeviceMemory
@@ -133,35 +138,73 @@ class ModelRunner:
         ModelFailed
             The forward pass raised something else.
         """
-        self._require_fit(batch)
-        with self._turn:
-            # Swallowed, not caught: inside an except block the failed frames would still own their tensors.
-            with contextlib.suppress(torch.OutOfMemoryError):
-                return self._answer(batch)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-        raise OutOfDeviceMemory("the device's memory does not hold the batch", images=len(batch), device=str(self.device))
+        return self.run_staged(self.stage(parts))
+
+    def stage(self, parts: Sequence[UInt8Array]) -> Staged:
+        """Put a batch together and send it to the device; `run_staged` or `discard` is owed for it.
+
+        Raises
+        ------
+        UnfitBatch
+            A part is not what the card's input states.
+        OutOfDeviceMemory
+            There is no room for it.
+        """
+        for part in parts:
+            self._require_fit(part)
+        return self._on_device(lambda: self._transfer.stage(parts), images=sum(map(len, parts)))
+
+    def discard(self, staged: Staged) -> None:
+        """Let go of a batch that is not to run."""
+        self._transfer.release(staged)
+
+    def run_staged(self, staged: Staged) -> ModelOutput:
+        """Answer a batch that was staged. Raises as `run_parts`."""
+        try:
+            with self._turn:
+                answers = self._on_device(lambda: self._answer(staged), images=len(staged.shown))
+        finally:
+            self._transfer.release(staged)
+        bad_rows = tuple(int(row) for row in np.flatnonzero(~answers.is_sound.numpy()))
+        if bad_rows:
+            raise BadOutput("the model's answer is not finite", rows=bad_rows, model=self.card.reference)
+        return ModelOutput(answers.probability.numpy(), answers.scores.numpy(), answers.seals.numpy(), self.precision)
 
     def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
         """Run every batch size once untimed and once timed; return L(b), the seconds that a batch of b images takes.
 
+        The largest comes first: the memory that it takes is kept, and the others fit into it. Sizes that the device's memory
+        does not hold are left out.
+
         Raises
         ------
-        BadOutput, OutOfDeviceMemory, ModelFailed
-            As `run`.
+        OutOfDeviceMemory
+            Not even the smallest fits.
+        BadOutput, ModelFailed
+            As `run_parts`.
         """
         side_px, channels = self.card.input.side_px, self.card.input.channels
         noise = np.random.default_rng(0).integers(0, 256, (max(sizes), channels, side_px, side_px), dtype=np.uint8)
         durations_s: dict[int, float] = {}
-        for size in sizes:
-            self.run(noise[:size])
-            begun_s = time.perf_counter()
-            self.run(noise[:size])
-            durations_s[size] = time.perf_counter() - begun_s
-        return durations_s
+        for size in sorted(sizes, reverse=True):
+            try:
+                self._prepare(noise[:size])
+                self.run(noise[:size])
+                begun_s = time.perf_counter()
+                self.run(noise[:size])
+                durations_s[size] = time.perf_counter() - begun_s
+            except OutOfDeviceMemory:
+                log.warning("size_does_not_fit", model=self.card.reference, images=size, device=str(self.device))
+                if size == min(sizes):
+                    raise
+        self._warmed = tuple(sorted(durations_s))
+        return {size: durations_s[size] for size in self._warmed}
 
     def check_golden(self) -> None:
         """Compare the answers to the folder's golden inputs with the stored ones; a card without a golden set passes.
+
+        The inputs are asked in batches of every size that was warmed up, repeated or cut to fill it: each size may have kernels of
+        its own. Where none was, they are asked together.
 
         Raises
         ------
@@ -170,12 +213,24 @@ class ModelRunner:
         WeightsRefused
             The golden set is not the one that the card names.
         BadOutput, UnfitBatch, OutOfDeviceMemory, ModelFailed
-            As `run`.
+            As `run_parts`.
         """
         golden = read_golden(self._folder, self.card)
-        if golden is not None:
-            answer = self.run(golden.inputs)
-            golden.require_agreement(answer.probability, answer.scores)
+        if golden is None:
+            return
+        for size in self._warmed or (len(golden.inputs),):
+            asked = golden.filling(size)
+            answer = self.run(asked.inputs)
+            asked.require_agreement(answer.probability, answer.scores)
+
+    def _keeps_golden_answers(self) -> bool:
+        self._warmed = WARM_UP_SIZES
+        try:
+            self.check_golden()
+        except (GoldenSetFailed, BadOutput, OutOfDeviceMemory) as error:
+            log.warning("precision_not_confirmed", model=self.card.reference, precision=self.precision, code=error.code, facts=error.facts)
+            return False
+        return True
 
     def _require_fit(self, batch: UInt8Array) -> None:
         stated = self.card.input
@@ -183,44 +238,50 @@ class ModelRunner:
         if batch.dtype != np.uint8 or batch.shape[1:] != wanted or not len(batch):
             raise UnfitBatch("the batch does not fit the card's input", shape=batch.shape, dtype=str(batch.dtype), wanted=wanted)
 
-    def _answer(self, batch: UInt8Array) -> ModelOutput:
-        with torch.inference_mode():
-            try:
-                shown = self._transfer.to_device(batch)
-                outline, logits = self._forward(shown)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):
-                raise  # the second means a device that answers no more: the process must end
-            except RuntimeError as error:
-                raise ModelFailed("the forward pass raised", images=len(batch), model=self.card.reference) from error
-            self._require_shapes(outline, logits, images=len(batch))
-            is_sound = torch.isfinite(outline).flatten(1).all(1) & torch.isfinite(logits).all(1)
-            probability, scores = outline[:, 0].sigmoid().mul_(255).round_().to(torch.uint8), logits.sigmoid()
-            arrived = self._transfer.to_host((probability, scores, is_sound, seal_on_device(shown, probability, scores)))
-        bad_rows = tuple(int(row) for row in np.flatnonzero(~arrived[2].numpy()))
-        if bad_rows:
-            raise BadOutput("the model's answer is not finite", rows=bad_rows, model=self.card.reference)
-        return ModelOutput(probability=arrived[0].numpy(), scores=arrived[1].numpy(), seals=arrived[3].numpy())
+    def _prepare(self, batch: UInt8Array) -> None:
+        staged = self.stage([batch])
 
-    def _forward(self, narrow: Tensor) -> tuple[Tensor, Tensor]:
-        display = narrow.to(memory_format=self._layout).to(torch.float32).mul_(self.card.input.scale)
-        outline, scores = self._network(display)
-        return outline, scores
+        def prepare() -> None:
+            with torch.inference_mode(), self._transfer.computing():
+                self._program.prepare(self._transfer.arrived(staged))
 
-    def _require_shapes(self, outline: Tensor, scores: Tensor, *, images: int) -> None:
-        side_px = self.card.input.side_px
-        if outline.shape != (images, 1, side_px, side_px) or scores.shape != (images, len(self.card.scores)):
-            raise BadOutput(
-                "the model's answer has a wrong shape",
-                rows=tuple(range(images)),
-                outline=tuple(outline.shape),
-                scores=tuple(scores.shape),
-            )
+        try:
+            with self._turn:
+                self._on_device(prepare, images=len(batch))
+        finally:
+            self._transfer.release(staged)
+
+    def _answer(self, staged: Staged) -> Answers:
+        with torch.inference_mode(), self._transfer.computing():
+            return Answers(*self._transfer.to_host(self._program(self._transfer.arrived(staged))))
+
+    def _on_device(self, work: Callable[[], Made], *, images: int) -> Made:
+        """Do the work, and tell what became of it in our own errors."""
+        try:
+            return work()
+        except RuntimeError as error:
+            if is_lost(error):
+                raise  # the device answers no more: the process must end
+            is_guess = not is_out_of_memory(error)
+            if is_guess and not sounds_out_of_memory(error):
+                # The traceback goes into the log with the error; the tensors of its frames must not stay with it.
+                traceback.clear_frames(error.__traceback__)
+                self._require_device()
+                raise ModelFailed("the forward pass raised", images=images, model=self.card.reference) from error
+        # Out of the except block: within it the failed frames would still own their tensors.
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        raise OutOfDeviceMemory("the device's memory does not hold the batch", is_guess=is_guess, images=images, device=str(self.device))
+
+    def _require_device(self) -> None:
+        """What a library raises may be the first word of a device that is lost; the next call to it would say so."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
-def set_threads(threads: int) -> None:
-    """Set how many threads one operation of torch uses, in every thread of the process; operations never run side by side."""
-    torch.set_num_threads(threads)
-    if torch.get_num_interop_threads() != 1:
-        # Torch takes this once, before its first parallel work; later it refuses, and nothing is lost but idle threads.
-        with contextlib.suppress(RuntimeError):
-            torch.set_num_interop_threads(1)
+def sizes_up_to(images: int) -> tuple[int, ...]:
+    """The batch sizes to be warmed up for a ceiling of so many images: powers of two, and the ceiling."""
+    sizes = list(WARM_UP_SIZES)
+    while sizes[-1] < images:
+        sizes.append(min(2 * sizes[-1], images))
+    return tuple(sizes)

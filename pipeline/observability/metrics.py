@@ -46,6 +46,13 @@ PREDICTION_RATIO = Histogram(
     ["model", "device"],
     buckets=(0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5),
 )
+OUT_OF_MEMORY = Counter("secondread_gpu_out_of_memory_total", "Forward passes that the device's memory did not hold.", ["model", "device"])
+MEMORY_CAP = Gauge(
+    "secondread_batch_memory_cap_images",
+    "Most images that the device's memory was found to hold at once.",
+    ["model", "device"],
+    multiprocess_mode="mostrecent",
+)
 FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
 
 MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])

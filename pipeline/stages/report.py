@@ -133,5 +133,6 @@ def _batch(inferred: InferredCase) -> BatchRecord:
         position=inferred.batch_position,
         fired_because=inferred.fired_because,
         device=inferred.device,
+        precision=inferred.precision,
         forward_s=inferred.forward_s,
     )

@@ -69,15 +69,15 @@ class ClaimRules(Rows):
         return self._each_standing(held, left, moved)
 
     def give_back(self, held: Sequence[Hold], why: Return, *, worker: str) -> list[UUID]:
-        """Return what stands and is this worker's; the last attempt of all costs the rest of the tries, if it is charged."""
+        """Return what stands and is this worker's; the last attempt of all costs the rest of the tries, charged or not."""
 
         def moved(case: ModelCase) -> None:
             self.move(case, why.entered, worker=worker, code=why.code)
             case.strikes += why.is_strike
-            if why.is_free:
-                case.tries -= 1
-            elif case.attempt >= self.limits.most_attempts:
+            if case.attempt >= self.limits.most_attempts:
                 case.tries = self.limits.max_tries
+            elif why.is_free:
+                case.tries -= 1
             self.publish([case], delay_s=why.delay_s)
 
         return self._each_standing(held, why.left, moved, holder=worker)

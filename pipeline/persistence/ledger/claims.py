@@ -27,7 +27,8 @@ RENEW_EVERY_S = 2.0
 MAX_TRIES = 2
 """Claims by one pool before the sweeper sets the case aside: a try, and one more."""
 MOST_ATTEMPTS = 30
-"""Claims by all pools together: a case that goes round and round (its tensors keep getting lost) ends too."""
+"""Claims by all pools together: a case that goes round and round ends too, be it that its tensors keep getting lost or that it is
+given back free of charge each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ SELECT id, publish_no, attempt, lane, deadline_at FROM moved
 _GIVE_BACK = text("""
 WITH moved AS (
     UPDATE cases SET state = :entered, claimed_by = NULL, lease_until = NULL, changed_at = clock_timestamp(), version = version + 1,
-           tries = CASE WHEN :is_free THEN tries - 1 WHEN cases.attempt >= :most_attempts THEN :max_tries ELSE tries END,
+           tries = CASE WHEN cases.attempt >= :most_attempts THEN :max_tries WHEN :is_free THEN tries - 1 ELSE tries END,
            strikes = strikes + CASE WHEN :is_strike THEN 1 ELSE 0 END,
            publish_no = nextval('publish_no'), published_at = now(), due_at = now() + make_interval(secs => :delay_s)
     FROM unnest(CAST(:ids AS uuid[]), CAST(:attempts AS integer[])) AS held(id, attempt)

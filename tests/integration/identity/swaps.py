@@ -98,11 +98,13 @@ class SlippedRunner:
         self._before: Bytes | None = None
         self._calls = 0
         self.card = runner.card
+        self.stages_ahead = False
         self.slipped: list[bytes] = []
         """What was to be shown in each row whose answer is another's."""
 
-    def run(self, batch: Bytes) -> ModelOutput:
+    def run_parts(self, parts: Sequence[Bytes]) -> ModelOutput:
         """Answer a batch, and mix up who gets which answer."""
+        batch = np.concatenate(parts)
         kind = BATCH_KINDS[self._calls % len(BATCH_KINDS)]
         before, self._before = self._before, batch.copy()
         if len(batch) == 1 or (kind == BATCH_KINDS[-1] and (before is None or len(before) != len(batch))):

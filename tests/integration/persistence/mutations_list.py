@@ -60,7 +60,7 @@ _OF_CLAIMS = [
         "AND state = :left",
         "an attempt is one worker's, and is asked for as well",
     ),
-    ("the last attempt of all costs no more than a try", "WHEN cases.attempt >= :most_attempts THEN :max_tries ELSE", "ELSE"),
+    ("the last attempt of all costs no more than a try", "WHEN cases.attempt >= :most_attempts THEN :max_tries WHEN", "WHEN"),
     ("a hand-on keeps the strikes", "tries = 0, strikes = 0, claimed_by", "tries = 0, claimed_by"),
     ("a lapsed lease is no strike", "strikes = strikes + CAST(is_lapsed AS integer), ", ""),
     ("a claim takes what waits for its retry", "(state = :queued AND due_at <= published_at) OR", "state = :queued OR"),

