@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import redis
@@ -12,10 +13,14 @@ from pipeline import flow
 from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.inference.card import BadModelFolder
+from pipeline.inference.devices import require_device
+from pipeline.inference.profiling.cards import FOLDER as PERFORMANCE_FOLDER
+from pipeline.inference.profiling.prior import known_durations
 from pipeline.inference.registry import ModelRegistry
 from pipeline.observability.log import logger
 from workers.former import Former
 from workers.pool_process import pool_runtime, serve
+from workers.replicas import own_device
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, parse_message
 from workers.wiring import models_dir
@@ -81,7 +86,10 @@ def main() -> None:
 def build(runtime: PoolRuntime) -> Former:
     """Load the models and put the model thread together."""
     settings = runtime.services.settings
-    registry = ModelRegistry(models_dir(settings), device=settings.device, threads=settings.torch_threads)
+    device = own_device(settings)
+    require_device(device)
+    known = partial(known_durations, settings.state_dir / PERFORMANCE_FOLDER)
+    registry = ModelRegistry(models_dir(settings), device=device, threads=settings.torch_threads, known=known)
     registry.load()
     logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
     if not registry.served:

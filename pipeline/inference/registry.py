@@ -8,6 +8,7 @@ import structlog
 
 from pipeline.errors import SecondreadError, Unavailable
 from pipeline.inference.card import survey
+from pipeline.inference.profiling.prior import Known, nothing_known, warmed
 from pipeline.inference.runner import ModelRunner
 
 log = structlog.get_logger(__name__)
@@ -31,12 +32,15 @@ class ModelRegistry:
         As torch names it: `cpu`, `cuda:0`.
     threads
         Threads of one torch operation, for the whole process.
+    known
+        Gives the durations of an earlier measurement, which shorten the warm-up.
     """
 
-    def __init__(self, models_dir: Path, *, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(self, models_dir: Path, *, device: str = "cpu", threads: int = 1, known: Known = nothing_known) -> None:
         self._models_dir = models_dir
         self._device = device
         self._threads = threads
+        self._known = known
         self._runners: dict[str, ModelRunner] = {}
         self._durations_s: dict[str, dict[int, float]] = {}
         self._refused: dict[str, SecondreadError] = {}
@@ -59,7 +63,7 @@ class ModelRegistry:
     def _admit(self, reference: str, folder: Path) -> None:
         try:
             runner = ModelRunner.load(folder, device=self._device, threads=self._threads)
-            durations_s = runner.warm_up()
+            durations_s = warmed(runner, self._known(runner))
             runner.check_golden()
         except SecondreadError as error:
             self._refused[folder.name] = error

@@ -98,6 +98,11 @@ class ModelRunner:
         self._transfer = transfer_for(device)
         self._turn = threading.Lock()
 
+    @property
+    def network(self) -> nn.Module:
+        """The network on its device, for whoever measures it; answers come from `run` alone."""
+        return self._network
+
     @classmethod
     def load(cls, folder: Path, *, device: str, threads: int) -> "ModelRunner":
         """Load a model folder onto a device, digests first. Sets torch's thread count for the whole process.
