@@ -7,7 +7,7 @@ TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-dev check format up bench ledger faults simulate corpus idle settings clean
+.PHONY: help demo test setup setup-dev check format up bench article ledger faults simulate corpus idle settings clean
 
 help: ## show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,8 +51,11 @@ format: $(VENV)/.dev ## put the code in order
 corpus: $(VENV)/.dev ## submit every real and broken DICOM file of the corpus; prints one table
 	@$(BIN)/python -m tests.acceptance.corpus_table
 
-bench: $(VENV)/.dev ## images a second and CPU per image beside the bare loop; prints one table
+bench: $(VENV)/.dev ## throughput, latency, goodput, memory, bytes and idling beside the bare loop; prints one table
 	@$(BIN)/python -m tests.load.bench
+
+article: $(VENV)/.dev ## the article's own load on the real pipeline with emulated devices; prints one table
+	@$(BIN)/python -m tests.load.article
 
 ledger: $(VENV)/.dev ## what the ledger and its doorbells cost a case, with stages that do nothing; prints one table
 	@$(BIN)/python -m tests.load.ledger_cost

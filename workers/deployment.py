@@ -26,6 +26,7 @@ from workers.embedded.state import StateFolder
 from workers.embedded.transport_checks import PoolTransport, check_transports
 from workers.embedded.valkey import EmbeddedValkey
 from workers.gateway.keys import SCOPES, hash_key, new_key_text
+from workers.replicas import replicas, require_devices, visible
 from workers.settings import INFERENCE_VARIABLES, Settings, bare_environment
 from workers.supervisor import DOORS, WORKERS, ProcessSpec, ProcessState, Supervisor, server_spec
 from workers.wiring import public_url, secret_of, tensor_dir
@@ -49,7 +50,14 @@ class Misconfigured(SecondreadError):
 
 @contextmanager
 def deployment(settings: Settings, progress: Progress) -> Iterator["Deployment"]:
-    """Prepare the embedded servers that the settings do not replace, and the processes that need them."""
+    """Prepare the embedded servers that the settings do not replace, and the processes that need them.
+
+    Raises
+    ------
+    DeviceAbsent
+        A device of the settings is not there; nothing was started.
+    """
+    require_devices(settings)
     with ExitStack() as stack:
         state = stack.enter_context(StateFolder(settings.state_dir))
         servers: list[EmbeddedServer] = []
@@ -168,11 +176,14 @@ def _completed(settings: Settings, state: StateFolder, servers: list[EmbeddedSer
 
 def _process_specs(settings: Settings, ready: Path) -> list[ProcessSpec]:
     specs = [_spec(settings, name, f"workers.{name}", ready, WORKERS) for name in ("intake", "reporting", "delivery")]
-    counts = {"inference": settings.inference_workers, "sweeper": BESIDE_THE_FLOW, "guard": BESIDE_THE_FLOW}
+    specs += [
+        _spec(settings.model_copy(update={"device": replica.device}), replica.name, "workers.inference", ready, WORKERS)
+        for replica in replicas(settings)
+    ]
     specs += [
         _spec(settings, f"{name}-{number}", f"workers.{name}", ready, WORKERS)
-        for name, count in counts.items()
-        for number in range(1, count + 1)
+        for name in ("sweeper", "guard")
+        for number in range(1, BESIDE_THE_FLOW + 1)
     ]
     return [*specs, _spec(settings, "gateway", "workers.gateway", ready, DOORS)]
 
@@ -182,7 +193,7 @@ def _spec(settings: Settings, name: str, module: str, ready: Path, order: int) -
     mine = settings.model_copy(update={"ready_file": ready_file})
     environment = bare_environment() | mine.as_environment() | {"PROMETHEUS_MULTIPROC_DIR": str(settings.metrics_dir)}
     if module == "workers.inference":
-        environment |= INFERENCE_VARIABLES
+        environment |= INFERENCE_VARIABLES | visible(settings.device)
     return ProcessSpec(
         name=name,
         argv=(sys.executable, "-m", module),

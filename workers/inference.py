@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import redis
@@ -13,10 +14,15 @@ from pipeline.errors import Unavailable
 from pipeline.flow import Pool
 from pipeline.inference.card import BadModelFolder
 from pipeline.inference.device import share_device
+from pipeline.inference.devices import require_device
+from pipeline.inference.profiling.cards import FOLDER as PERFORMANCE_FOLDER
+from pipeline.inference.profiling.prior import WarmUp, known_durations
 from pipeline.inference.registry import ModelRegistry
+from pipeline.inference.runner import sizes_up_to
 from pipeline.observability.log import logger
 from workers.former import Former
 from workers.pool_process import pool_runtime, serve
+from workers.replicas import own_device
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, parse_message
 from workers.wiring import models_dir
@@ -84,13 +90,15 @@ def main() -> None:
 def build(runtime: PoolRuntime) -> Former:
     """Load the models and put the model thread together."""
     settings = runtime.services.settings
-    share_device(settings.device, memory_fraction=settings.device_memory_fraction)
+    device = own_device(settings)
+    require_device(device)
+    share_device(device, memory_fraction=settings.device_memory_fraction)
     registry = ModelRegistry(
         models_dir(settings),
-        device=settings.device,
+        device=device,
         threads=settings.torch_threads,
         precision=settings.precision,
-        images=settings.batch_images,
+        warm_up=WarmUp(sizes_up_to(settings.batch_images), partial(known_durations, settings.state_dir / PERFORMANCE_FOLDER)),
     )
     registry.load()
     logger().info("models_served", models=list(registry.served), refused=list(registry.refused))

@@ -5,15 +5,22 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pipeline.flow import DEADLINE_S
 
 MIB = 1024 * 1024
+DEVICE = re.compile(r"cpu|cuda|cuda:\d+|cuda:(?:MIG|GPU)-[0-9A-Za-z/-]+")
+
+
+def split_devices(device: str) -> tuple[str, ...]:
+    """The devices of a list that is written with commas."""
+    return tuple(each.strip() for each in device.split(","))
 
 
 def _state_dir() -> Path:
@@ -82,13 +89,14 @@ class Settings(BaseSettings):
     """Longest that one instance may take to decode."""
 
     device: str = "cpu"
-    """Where the model runs: `cpu`, `cuda:0`, ..."""
+    """Where the model runs: `cpu`, `cuda:0`, `cuda:MIG-<uuid>` (a slice) or `cuda:GPU-<uuid>`; several by commas, one process each.
+    docs/devices.md says which to choose."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What networks compute in, where a model's card allows it and its golden set confirms it at each batch size; else float32."""
     device_memory_fraction: float = Field(default=0.9, gt=0, le=1)
     """Share of a CUDA device's memory that one inference process may take. A batch beyond it is split; a neighbour is not starved."""
     inference_workers: PositiveInt = 1
-    """Inference processes that `secondread up` starts; one a device."""
+    """Inference processes that `secondread up` starts for each device of `device`."""
     inference_limit_s: PositiveFloat = 5.0
     """Longest that a batch may run, or three times its measured time where that is longer. Then the model hangs: the process ends
     and is started again, and each of the batch's cases is read by itself."""
@@ -108,6 +116,21 @@ class Settings(BaseSettings):
     """Least severe event that is logged."""
     log_format: Literal["json", "console"] = "json"
     """One JSON object a line, or lines for a human."""
+
+    @field_validator("device")
+    @classmethod
+    def _names_devices(cls, device: str) -> str:
+        odd = [each for each in split_devices(device) if not DEVICE.fullmatch(each)]
+        if odd:
+            raise ValueError(
+                f"no device is called {', '.join(odd) or 'nothing'}: write cpu, cuda:<number> or cuda:MIG-<uuid>, several by commas"
+            )
+        return device
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device of `device`, in its order; one that stands twice has twice the processes."""
+        return split_devices(self.device)
 
     @model_validator(mode="after")
     def _ceilings_fit_the_deadline(self) -> Self:
@@ -178,6 +201,11 @@ TUNED_VARIABLES = {
 
 # A batch's layers are tens of megabytes each; the next batch needs the same again.
 INFERENCE_VARIABLES = {"MALLOC_MMAP_THRESHOLD_": str(64 * MIB), "MALLOC_TRIM_THRESHOLD_": str(512 * MIB)}
+
+
+def visible_devices() -> str | None:
+    """Which devices the NVIDIA driver shows to this process; None where all."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def bare_environment() -> dict[str, str]:

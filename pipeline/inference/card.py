@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -143,7 +143,12 @@ def choose_card(cards: Cards, header: InstanceHeader) -> ModelCard | None:
     if not applicable:
         return None
     name = min(card.name for card in applicable)
-    return max((card for card in applicable if card.name == name), key=lambda card: _version_order(card.version))
+    return newest(card for card in applicable if card.name == name)
+
+
+def newest(versions: Iterable[ModelCard]) -> ModelCard:
+    """The newest of one model's versions."""
+    return max(versions, key=lambda card: _version_order(card.version))
 
 
 def _version_order(version: str) -> tuple[tuple[int, str], ...]:

@@ -45,7 +45,7 @@ class Forward:
     def __init__(self, network: nn.Module, card: ModelCard, *, device: torch.device, precision: Precision) -> None:
         self._card, self._device, self._dtype = card, device, _NARROWED.get(precision)
         # Rows of channels side by side suit the vector units of a CPU (measured: 1.2 to 1.5 times as fast) and tensor cores.
-        self._network = convert_conv2d_weight_memory_format(network.to(device), torch.channels_last)
+        self.network = convert_conv2d_weight_memory_format(network.to(device), torch.channels_last)
 
     def __call__(self, shown: Tensor) -> Answers:
         """Answer (image, channel, row, column) uint8 on the device.
@@ -57,10 +57,10 @@ class Forward:
         """
         display = shown.to(memory_format=torch.channels_last).to(torch.float32).mul_(self._card.input.scale)
         if self._dtype is None:
-            outline, logits = self._network(display)
+            outline, logits = self.network(display)
         else:
             with torch.autocast(self._device.type, dtype=self._dtype):
-                outline, logits = self._network(display)
+                outline, logits = self.network(display)
             outline, logits = outline.float(), logits.float()
         self._require_shapes(outline, logits, images=len(shown))
         is_sound = torch.isfinite(outline).flatten(1).all(1) & torch.isfinite(logits).all(1)

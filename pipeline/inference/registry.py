@@ -8,7 +8,8 @@ import structlog
 
 from pipeline.errors import SecondreadError, Unavailable
 from pipeline.inference.card import survey
-from pipeline.inference.runner import WARM_UP_SIZES, ModelRunner, sizes_up_to
+from pipeline.inference.profiling.prior import WarmUp
+from pipeline.inference.runner import ModelRunner
 from schemas.model_card import Precision
 
 log = structlog.get_logger(__name__)
@@ -34,8 +35,8 @@ class ModelRegistry:
         Threads of one torch operation, for the whole process.
     precision
         What the networks compute in, where a model's card and its golden set allow it.
-    images
-        The largest batch that will be asked for.
+    warm_up
+        Which batch sizes are warmed up, and what is known of their durations from an earlier measurement.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class ModelRegistry:
         device: str = "cpu",
         threads: int = 1,
         precision: Precision = "float32",
-        images: int = WARM_UP_SIZES[-1],
+        warm_up: WarmUp | None = None,
     ) -> None:
         self._models_dir = models_dir
         self._device = device
         self._threads = threads
         self._precision: Precision = precision
-        self._sizes = sizes_up_to(images)
+        self._warm_up = warm_up or WarmUp()
         self._runners: dict[str, ModelRunner] = {}
         self._durations_s: dict[str, dict[int, float]] = {}
         self._refused: dict[str, SecondreadError] = {}
@@ -74,7 +75,7 @@ class ModelRegistry:
     def _admit(self, reference: str, folder: Path) -> None:
         try:
             runner = ModelRunner.load(folder, device=self._device, threads=self._threads, precision=self._precision)
-            durations_s = runner.warm_up(self._sizes)
+            durations_s = self._warm_up.durations_s(runner)
             runner.check_golden()
         except SecondreadError as error:
             self._refused[folder.name] = error

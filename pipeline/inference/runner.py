@@ -80,12 +80,17 @@ class ModelRunner:
         self._folder = folder
         side_px, channels = card.input.side_px, card.input.channels
         self._transfer = transfer_for(device, capacity_bytes=WARM_UP_SIZES[-1] * channels * side_px**2)
-        forward = Forward(network, card, device=device, precision=precision)
+        self._forward = Forward(network, card, device=device, precision=precision)
         self._program: Program = (
-            Graphed(forward, device, self._transfer.stream) if isinstance(self._transfer, CudaTransfer) else Eager(forward)
+            Graphed(self._forward, device, self._transfer.stream) if isinstance(self._transfer, CudaTransfer) else Eager(self._forward)
         )
         self._turn = threading.Lock()
         self._warmed: tuple[int, ...] = ()
+
+    @property
+    def network(self) -> nn.Module:
+        """The network on its device, for whoever measures it; answers come from `run` alone."""
+        return self._forward.network
 
     @classmethod
     def load(cls, folder: Path, *, device: str, threads: int, precision: Precision = "float32") -> "ModelRunner":

@@ -51,6 +51,7 @@ class Load:
     source: str = "uploads"
     pause_s: float = 0.0
     """Between two submissions."""
+    urgent_share: float = URGENT_SHARE
 
 
 def submit_all(load: Load, history: Path, stop: Path) -> None:
@@ -103,7 +104,7 @@ def new_case(load: Load, lanes: random.Random) -> NewCase:
     return NewCase(
         id=case_id,
         tenant_id=TENANT,
-        lane=Lane.URGENT if lanes.random() < URGENT_SHARE else Lane.ROUTINE,
+        lane=Lane.URGENT if lanes.random() < load.urgent_share else Lane.ROUTINE,
         input=CaseInput(source=load.source, instances=(ReceivedInstance(key=f"{case_id.hex}/received-0000.dcm"),)),
         accepted_at=now,
         deadline_at=now + timedelta(seconds=load.deadline_s),

@@ -27,6 +27,8 @@ class Place:
     database_url: str
     redis_url: str
     sources: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """More variables, or others than these."""
 
     def environment(self) -> dict[str, str]:
         """The settings of a worker process."""
@@ -37,6 +39,7 @@ class Place:
             "SECONDREAD_TENSOR_DIR": str(self.folder / "tensors"),
             "SECONDREAD_SOURCES": json.dumps(dict(self.sources)),
             "SECONDREAD_LOG_LEVEL": "info",
+            **self.settings,
         }
 
 

@@ -188,12 +188,12 @@ def _inferred(case: Claimed) -> InferredCase:
     )
 
 
-def serve_pool(pool: Pool, manner: Manner) -> None:
+def serve_pool(pool: Pool, manner: Manner, intake: type[StubIntake] = StubIntake) -> None:
     """Run one pool until it is killed."""
     settings = Settings()
     with pool_runtime(pool, settings, connections=manner.threads + 1) as runtime:
         publisher = cast(Celery, Echo(runtime.app, copies=manner.copies)) if manner.copies > 1 else runtime.app
-        answer = _answer_of(pool, replace(runtime, app=publisher), manner)
+        answer = _answer_of(pool, replace(runtime, app=publisher), manner, intake)
 
         def ring_pool(**message: Any) -> None:
             """Answer a doorbell."""
@@ -204,7 +204,7 @@ def serve_pool(pool: Pool, manner: Manner) -> None:
         serve(runtime, threads=manner.threads)
 
 
-def _answer_of(pool: Pool, runtime: PoolRuntime, manner: Manner) -> Any:
+def _answer_of(pool: Pool, runtime: PoolRuntime, manner: Manner, intake: type[StubIntake]) -> Any:
     if pool is Pool.INFERENCE:
         inference = StubInference(runtime)
         return lambda message: inference.rung.set() if parse_message(message) else None
@@ -214,5 +214,5 @@ def _answer_of(pool: Pool, runtime: PoolRuntime, manner: Manner) -> Any:
     services = runtime.services
     # Never started: the stub reads no image.
     tools = PreprocessTools(Decoder(child_count=1), services.cards, services.tensors, decode_timeout_s=1.0)
-    intake = StubIntake(runtime, tools)
-    return lambda message: run_stage(runtime, message, intake)
+    work = intake(runtime, tools)
+    return lambda message: run_stage(runtime, message, work)

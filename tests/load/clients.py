@@ -22,10 +22,11 @@ class Answered:
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
-def multipart(data: bytes) -> tuple[bytes, str]:
-    """One DICOM file as a form."""
+def multipart(data: bytes, **fields: str) -> tuple[bytes, str]:
+    """One DICOM file as a form, with more fields."""
     boundary = uuid.uuid4().hex
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="instances"; filename="i.dcm"\r\nContent-Type: application/dicom\r\n\r\n'
+    head = "".join(f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    head += f'--{boundary}\r\nContent-Disposition: form-data; name="instances"; filename="i.dcm"\r\nContent-Type: application/dicom\r\n\r\n'
     return head.encode() + data + f"\r\n--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 

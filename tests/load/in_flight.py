@@ -29,7 +29,7 @@ from workers.settings import Settings
 from workers.wiring import secret_of
 
 CASES = Load(cases=0)
-"""How a case looks; how many come is the flight's."""
+"""How a case looks, unless the flight says otherwise; how many come is the flight's."""
 SILENCE_S = 30.0
 """Without any answer for so long nobody will bring one; the checker says which cases are lost."""
 
@@ -47,6 +47,8 @@ class Flight:
     gap_s: float = 0.0
     """Mean time between two arrivals, at moments that are drawn beforehand; 0: the next comes as soon as there is room."""
     seed: int = 1
+    looks: Load = CASES
+    """How a case looks: its deadline, its reference, the share of urgent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def keep_in_flight(flight: Flight, history: Path, stop: Path) -> None:
         history.open("a", encoding="ascii", buffering=1) as submits,
         history.with_name(f"waits-{flight.name}.jsonl").open("a", encoding="ascii", buffering=1) as waits,
     ):
-        _Clients(flight, _Door(ledger, app, submits), hear, waits).run(stop)
+        _Clients(flight, _Door(ledger, app, flight.looks, submits), hear, waits).run(stop)
 
 
 def _moments(flight: Flight) -> Iterator[float]:
@@ -124,13 +126,13 @@ class _Sent:
 class _Door:
     """Admits cases together, and notes what their clients were told."""
 
-    def __init__(self, ledger: Ledger, app: Celery, submits: TextIO) -> None:
-        self._ledger, self._app, self._submits = ledger, app, submits
+    def __init__(self, ledger: Ledger, app: Celery, looks: Load, submits: TextIO) -> None:
+        self._ledger, self._app, self._looks, self._submits = ledger, app, looks, submits
         self._lanes = random.Random(1)
 
     def take(self, dues: list[float]) -> dict[UUID, _Sent]:
         """Admit one case for each; return those that were promised."""
-        cases = [new_case(CASES, self._lanes) for _ in dues]
+        cases = [new_case(self._looks, self._lanes) for _ in dues]
         began_at = time.time()
         outcome = submit_cases(self._ledger, self._app, cases)
         ended_at = time.time()

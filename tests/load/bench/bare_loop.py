@@ -23,7 +23,8 @@ from pipeline.imaging.letterbox import letterbox
 from pipeline.inference.runner import ModelRunner
 
 
-def _prepare(data: bytes, side_px: int) -> ByteImage:
+def prepare(data: bytes, side_px: int) -> ByteImage:
+    """Decode and frame one image, as a script does."""
     image: ByteImage = pydicom.dcmread(io.BytesIO(data)).pixel_array
     return letterbox(image, side_px)[0]
 
@@ -35,7 +36,7 @@ def _inputs(files: list[bytes], side_px: int, seconds: float, *, is_overlapped: 
     def endless() -> Iterator[ByteImage]:
         number = 0
         while time.perf_counter() < until:
-            yield _prepare(files[number % len(files)], side_px)
+            yield prepare(files[number % len(files)], side_px)
             number += 1
 
     if not is_overlapped:

@@ -1,0 +1,1 @@
+"""What a model costs on a device: foretold, measured, kept, drawn."""
