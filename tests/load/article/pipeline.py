@@ -116,7 +116,7 @@ class Pipeline:
             incomplete=incomplete,
             timed_out=timed_out,
             waits=tuple(waits_of(self.place.folder, name)),
-            batch_images=tuple(each["images"] for each in fired),
+            batch_images=tuple(each["n"] for each in fired),
             reasons=Counter(each["reason"] for each in fired),
         )
 
