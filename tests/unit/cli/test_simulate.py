@@ -1,7 +1,6 @@
 """`secondread simulate`: the tables, the files and the exit code."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +17,13 @@ RUNNER = CliRunner()
 
 
 @pytest.fixture
-def lanes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenario]:
+def lanes(monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """The scenario of the lanes, and no more of it than a moment; played in this process."""
     (full,) = (scenario for scenario in SCENARIOS if scenario.name == "lanes")
     short = replace(full, arrivals=steady(7, 80))
     monkeypatch.setitem(simulate.NAMES, "lanes", short)
     monkeypatch.setattr(simulate, "ProcessPoolExecutor", ThreadPoolExecutor)
-    yield short
+    return short
 
 
 def test_the_figures_are_shown_and_written(lanes: Scenario, tmp_path: Path) -> None:
