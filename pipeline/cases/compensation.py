@@ -6,7 +6,7 @@ from dataclasses import dataclass
 SHARE = 0.1
 """Of the work that is done while other cases wait."""
 IDLE_RELEASE = 16
-"""Cases that are on their way at a time while nobody else waits: a batch. With four, a day's spikes were made up for in half as long again."""
+"""Cases that are on their way at a time while nobody else waits: a batch."""
 MOST_SAVED = 4.0
 MOST_ON_THE_WAY = 16
 """While others wait: a batch, too. The rest waits in the ledger, where it is in nobody's way and holds no tensors."""
