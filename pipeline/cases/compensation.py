@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 SHARE = 0.1
 """Of the work that is done while other cases wait."""
-IDLE_RELEASE = 4
-"""Cases that are on their way at a time while nobody else waits: a batch's company, and soon out of the way."""
+IDLE_RELEASE = 16
+"""Cases that are on their way at a time while nobody else waits: a batch."""
 MOST_SAVED = 4.0
 MOST_ON_THE_WAY = 16
-"""At any time: a batch. The rest waits in the ledger, where it is in nobody's way and holds no tensors."""
+"""While others wait: a batch, too. The rest waits in the ledger, where it is in nobody's way and holds no tensors."""
 FIRST_DELAY_S = 60.0
 LONGEST_DELAY_S = 6 * 3600.0
 

@@ -27,7 +27,7 @@ Job = tuple[str, str, int]
 
 def simulate(
     scenario: Annotated[list[str] | None, typer.Option(help=f"Play this one alone; may be repeated. {', '.join(NAMES)}.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Streams of images for each scenario; figures are their means.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Streams of images for each scenario; figures are their means.")] = 3,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the misses here, as SVG.")] = None,
 ) -> None:

@@ -103,8 +103,9 @@ def test_who_is_late_by_the_line_is_let_go_before_the_batch_runs(runtime: PoolRu
     wanted = {late[0]: "awaiting_inference"} | dict.fromkeys(others, "awaiting_report")
 
     assert states_after(former_of(runtime, registry), cases, wanted) == wanted
-    row = cases.rows()[late[0]]
-    assert (row.tries, row.is_delayed, row.claimed_by) == (0, True, None)
+    rows = cases.rows()
+    assert (rows[late[0]].tries, rows[late[0]].is_delayed, rows[late[0]].claimed_by) == (0, True, None)
+    assert {rows[each].work["inferred"]["batch_size"] for each in others} == {2}
 
 
 def test_a_line_of_late_cases_is_let_go_and_nothing_runs(runtime: PoolRuntime, cases: StubCases, registry: ModelRegistry) -> None:
