@@ -119,7 +119,9 @@ class CudaTransfer:
         self._ring = Ring([self._buffers(capacity_bytes) for _ in range(SLOTS)])
 
     def _buffers(self, capacity_bytes: int) -> Buffers:
-        host = torch.empty(capacity_bytes, dtype=torch.uint8, pin_memory=True)
+        # Else the first device gets a context for the page-locking.
+        with torch.cuda.device(self._device):
+            host = torch.empty(capacity_bytes, dtype=torch.uint8, pin_memory=True)
         return Buffers(host, torch.empty(capacity_bytes, dtype=torch.uint8, device=self._device))
 
     def stage(self, parts: Sequence[UInt8Array]) -> Staged:
@@ -155,8 +157,8 @@ class CudaTransfer:
 
     def to_host(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Copy back and wait for the event: an asynchronous copy that is read earlier holds old bytes."""
-        targets = tuple(torch.empty(result.shape, dtype=result.dtype, pin_memory=True) for result in results)
         with torch.cuda.stream(self.stream):
+            targets = tuple(torch.empty(result.shape, dtype=result.dtype, pin_memory=True) for result in results)
             for target, result in zip(targets, results, strict=True):
                 target.copy_(result, non_blocking=True)
         self._mark(self.stream).synchronize()

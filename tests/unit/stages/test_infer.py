@@ -18,6 +18,7 @@ from pipeline.inference.runner import ModelRunner
 from pipeline.inference.seeded import write_seeded_model
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, Pass, infer
 from pipeline.tensors.memory import MemoryStore
+from schemas.model_card import Precision
 from schemas.work import CaseInput, CaseWork, PreparedCase
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -44,9 +45,11 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self._folder, self._card = folder, write_seeded_model(folder, seed=1, side_px=SIDE_PX, widths=(4, 4, 4, 4))
 
-    def infer(self, images_of: Sequence[int], spoil: Callable[[Sequence[int], Tensor], None]) -> BatchResult:
+    def infer(
+        self, images_of: Sequence[int], spoil: Callable[[Sequence[int], Tensor], None], *, precision: Precision = "float32"
+    ) -> BatchResult:
         """Run a batch of members with so many images each; each answer that comes is checked to be the member's own."""
-        runner = ModelRunner(self._card, Echo(spoil), folder=self._folder, device=torch.device("cpu"))
+        runner = ModelRunner(self._card, Echo(spoil), folder=self._folder, device=torch.device("cpu"), precision=precision)
         tensors = MemoryStore(capacity_bytes=1 << 24)
         members = []
         for number, image_count in enumerate(images_of, start=1):
@@ -174,6 +177,15 @@ def test_a_library_that_says_twice_that_it_found_no_memory_is_believed_once(benc
     assert failed(result) == {3}
     assert isinstance(result.failed[UUID(int=3)], ModelFailed)
     assert [each.outcome for each in result.passes].count("out of memory") == 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_a_repetition_needs_is_kept_with_each_result(bench: Bench, precision: Precision) -> None:
+    inferred = bench.infer([2, 1, 3], lambda *_: None, precision=precision).inferred
+
+    kept = [(each.batch_size, each.batch_position, each.precision, each.device) for each in inferred.values()]
+    assert kept == [(6, 0, precision, "cpu"), (6, 2, precision, "cpu"), (6, 3, precision, "cpu")]
+    assert {(each.model, each.batch_id, each.fired_because) for each in inferred.values()} == {("seeded-unet:1.32", "b", "full")}
 
 
 def test_a_sound_batch_takes_one_pass_and_an_empty_one_none(bench: Bench) -> None:

@@ -69,6 +69,7 @@ class Case:
             batch_id="batch-7",
             batch_size=4,
             batch_position=2,
+            precision="bfloat16",
             fired_because="full",
             device="cpu",
             forward_s=0.02,
@@ -228,6 +229,7 @@ def test_the_weights_that_ran_are_named(case: Case) -> None:
     assert written.algorithm.weights_sha256 == "b" * 64
     assert written.batch is not None
     assert (written.batch.batch_id, written.batch.size, written.batch.position) == ("batch-7", 4, 2)
+    assert written.batch.precision == "bfloat16"
 
 
 def test_a_case_without_inference_names_the_cards_weights(case: Case, lesion_card: ModelCard) -> None:
