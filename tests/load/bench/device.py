@@ -28,7 +28,7 @@ def measure_device(ground: Ground) -> list[Figure]:
             fired = events_of([deployment.logs / "inference-1.log"], "batch_fired")
         incomplete = sum(count for outcome, count in answered.outcomes.items() if outcome != "completed")
     limit = BATCH / COST.mean_s(BATCH)
-    rate, images = pace([(_moment(each["timestamp"]), each["images"]) for each in fired])
+    rate, images = pace([(_moment(each["timestamp"]), each["n"]) for each in fired])
     section = "emulated device"
     return [
         Figure(section, "limit of the device", limit, "images/s"),
