@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,12 +16,10 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from pipeline.errors import ModelFailed, Unavailable
 from pipeline.inference.card import load_card
+from pipeline.inference.formats import load_network
 from pipeline.inference.golden import read_golden
-from pipeline.inference.networks import build_network
-from pipeline.inference.networks.fusion import fold_norms
 from pipeline.inference.seal import Seals, seal_on_device
 from pipeline.inference.transfer import UInt8Array, transfer_for
-from pipeline.inference.weights import read_weights
 from schemas.model_card import ModelCard
 
 WARM_UP_SIZES: Final = (1, 2, 4, 8, 16)
@@ -107,12 +105,11 @@ class ModelRunner:
         BadModelFolder
             The card is faulty, or it and the weights do not describe the same network.
         WeightsRefused
-            The weights are missing, not those of the card, or no safetensors file.
+            The weights are missing, not those of the card, or not of the format that their name says.
         """
         set_threads(threads)
-        card = load_card(folder)
-        network = fold_norms(build_network(card, read_weights(folder, card)))
-        return cls(card, network, folder=folder, device=torch.device(device))
+        card, target = load_card(folder), torch.device(device)
+        return cls(card, load_network(folder, card, device=target), folder=folder, device=target)
 
     def run(self, batch: UInt8Array) -> ModelOutput:
         """Answer a batch.
@@ -142,8 +139,8 @@ class ModelRunner:
                 torch.cuda.empty_cache()
         raise OutOfDeviceMemory("the device's memory does not hold the batch", images=len(batch), device=str(self.device))
 
-    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
-        """Run every batch size once untimed and once timed; return L(b), the seconds that a batch of b images takes.
+    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES, *, clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
+        """Run every batch size once untimed and once timed by `clock`; return L(b), the seconds that a batch of b images takes.
 
         Raises
         ------
@@ -155,9 +152,9 @@ class ModelRunner:
         durations_s: dict[int, float] = {}
         for size in sizes:
             self.run(noise[:size])
-            begun_s = time.perf_counter()
+            begun_s = clock()
             self.run(noise[:size])
-            durations_s[size] = time.perf_counter() - begun_s
+            durations_s[size] = clock() - begun_s
         return durations_s
 
     def check_golden(self) -> None:
