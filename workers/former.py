@@ -5,14 +5,12 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
 from uuid6 import uuid7
 
-from pipeline.batching.arrivals import Arrivals
-from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
 from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
@@ -21,10 +19,12 @@ from pipeline.inference.registry import ModelRegistry
 from pipeline.observability import metrics
 from pipeline.observability.log import about_case, logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, Return, claim_cases, count_cases_of, give_back, hand_on
-from pipeline.persistence.waiting_line import LineView, Waiting, WaitingLine
+from pipeline.persistence.waiting_line import LineView, Waiting
 from pipeline.stages.infer import BatchMember, BatchResult, Firing, infer
 from workers.doorbell import ring
 from workers.isolation import apart, given_up_after, send_back
+from workers.served_models import ServedModel, ServedModels, own_cases
+from workers.shadow import Shadow
 from workers.stage_task import PoolRuntime, StageClock, end_with_failure, leave_for_later, put_back, require_time
 
 IDLE_LOOK_S = 1.0
@@ -35,17 +35,6 @@ STUCK_FACTOR = 3.0
 LAST_WORDS_S = 2.0
 """Longest that a process which gives up takes to return its cases; what it could not return, its leases free."""
 HUNG = "model-stood-still"
-
-
-@dataclass(slots=True)
-class ServedModel:
-    """One model's line and what is known of its cost and its arrivals."""
-
-    reference: str
-    line: WaitingLine
-    latency: LatencyModel
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    held_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +49,17 @@ class Chosen:
 class Former:
     """The model thread of one inference process: it owns the device."""
 
-    def __init__(self, runtime: PoolRuntime, registry: ModelRegistry, *, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: PoolRuntime, registry: ModelRegistry, *, on_death: Callable[[], None], shadow: Shadow | None = None
+    ) -> None:
         settings = runtime.services.settings
-        self._runtime, self._registry, self._on_death = runtime, registry, on_death
+        self._runtime, self._registry, self._on_death, self._shadow = runtime, registry, on_death, shadow
         self._device = settings.device
         self._name = runtime.services.worker
         # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
-        self._models = [
-            ServedModel(reference, runtime.services.line(reference), LatencyModel.from_sweep(registry.durations_s(reference)))
-            for reference in registry.served
-        ]
+        self._models = ServedModels(registry, runtime.services.line)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
@@ -79,8 +67,8 @@ class Former:
 
     @property
     def lines(self) -> Sequence[ServedModel]:
-        """The served models, for whoever listens to their lines."""
-        return self._models
+        """The models that are served now, for whoever listens to their lines."""
+        return tuple(self._models)
 
     @property
     def is_draining(self) -> bool:
@@ -130,7 +118,11 @@ class Former:
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
         try:
+            self._models.follow()
             chosen = self._choose(self._clock.unix_s())
+            if self._shadow is not None:
+                is_idle = not isinstance(chosen, Chosen) and all(model.held_since is None for model in self._models)
+                self._shadow.rest(is_idle)
             if isinstance(chosen, Chosen):
                 self._fire(chosen)
                 return 0.0
@@ -169,9 +161,10 @@ class Former:
         model, now = chosen.model, self._clock.unix_s()
         taken = model.line.take([case.case_id for case in chosen.waiting])
         try:
-            cases = self._claim(model, chosen.waiting, taken)
+            services = self._runtime.services
+            cases = own_cases(services, model.reference, chosen.waiting, self._claim(model, chosen.waiting, taken))
             together, others = apart(cases)
-            send_back(self._runtime.services, model.line, chosen.waiting, others)
+            send_back(services, model.line, chosen.waiting, others)
             together = self._in_time(together, chosen.fire.predicted_s)
             if together:
                 model.line.say_busy(self._name, now + chosen.fire.predicted_s + BUSY_MARGIN_S)
@@ -221,6 +214,8 @@ class Former:
         with given_up_after(limit_s, partial(self._give_up, cases)):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors)
         self._hand_on(cases, result, clocks)
+        if self._shadow is not None:
+            self._shadow.offer(cases, result.inferred)
         if not result.failed:
             model.latency.learn(image_count, result.forward_s)
         self._show_ended(firing.batch_id, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
