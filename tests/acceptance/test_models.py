@@ -51,10 +51,20 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def serving_new(house: Deployment) -> Deployment:
+def serving_new(house: Deployment, small_studies: Sequence[bytes]) -> Deployment:
     """The house, with the newer good version serving alone."""
     acted(house, "switch", NAME, NEW)
+    assert is_taken_up(house, small_studies, NEW)
     return house
+
+
+def is_taken_up(house: Deployment, studies: Sequence[bytes], version: str) -> bool:
+    """Wait until intake, which remembers a plan for a second, has this version answer a case."""
+
+    def answers() -> bool:
+        return answered_by(house, [house.door.answered(studies[0])["case_id"]]) == all_by(version, 1)
+
+    return eventually(answers, within_s=SHORTLY_S)
 
 
 def read_some(house: Deployment, studies: Sequence[bytes], count: int) -> list[str]:
@@ -118,6 +128,7 @@ def test_a_switch_to_a_bad_version_is_refused_and_what_served_goes_on(
 def test_a_canary_answers_its_share_and_a_rollback_ends_it(serving_new: Deployment, small_studies: Sequence[bytes]) -> None:
     house = serving_new
     acted(house, "switch", NAME, OLD, "--share", str(SHARE))
+    assert is_taken_up(house, small_studies, OLD)
     case_ids = read_some(house, small_studies, CANARY_CASES)
     counts = answered_by(house, case_ids)
     (by_canary,) = all_by(OLD, 1)
@@ -126,6 +137,7 @@ def test_a_canary_answers_its_share_and_a_rollback_ends_it(serving_new: Deployme
     assert counts.total() == len(case_ids)
 
     assert f"{NEW} answers." in acted(house, "rollback", NAME)
+    assert is_taken_up(house, small_studies, NEW)
     case_ids = read_some(house, small_studies, 1)
     assert answered_by(house, case_ids) == all_by(NEW, len(case_ids))
 
@@ -159,7 +171,9 @@ def test_a_rollback_without_a_trial_lets_the_version_answer_that_did_before(
 ) -> None:
     house = serving_new
     acted(house, "switch", NAME, OLD)
+    assert is_taken_up(house, small_studies, OLD)
     assert f"{NEW} answers." in acted(house, "rollback", NAME)
+    assert is_taken_up(house, small_studies, NEW)
     case_ids = read_some(house, small_studies, 1)
     assert answered_by(house, case_ids) == all_by(NEW, len(case_ids))
 
@@ -175,6 +189,7 @@ def test_a_folder_that_is_added_serves_nobody_until_somebody_says_so(
     assert answered_by(house, case_ids) == all_by(NEW, len(case_ids))
 
     acted(house, "switch", NAME, card.version)
+    assert is_taken_up(house, small_studies, card.version)
     case_ids = read_some(house, small_studies, 1)
     assert answered_by(house, case_ids) == all_by(card.version, len(case_ids))
     again = models(house, "add", str(tmp_path / "version-9"))

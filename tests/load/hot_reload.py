@@ -48,7 +48,7 @@ STEP = 0.10
 NAME, SIDE_PX, IMAGE_PX, IMAGES = "seeded-unet", 256, 512, 16
 VERSIONS = (f"1.{SIDE_PX}", f"2.{SIDE_PX}")
 SETTLE_S = 5.0
-LEAD_IN_S = 5.0
+LEAD_IN_S = 10.0
 ENDS_WITHIN_S = 90.0
 WINDOWS = ("before", "during", "after")
 
