@@ -11,6 +11,7 @@ from uuid import UUID
 
 from uuid6 import uuid7
 
+from pipeline.batching.latency import LatencyModel
 from pipeline.batching.rule import Ceilings, Fire, Hold, Situation, decide
 from pipeline.cases.states import CaseState
 from pipeline.errors import ExpiredAtStage, IdentityMismatch, RejectedInput, Unavailable
@@ -59,11 +60,15 @@ class Former:
         # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
-        self._models = ServedModels(registry, runtime.services.line)
+        self._models = ServedModels(registry, self._serve)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
         self._thread = threading.Thread(target=self._live, name="model", daemon=True)
+
+    def _serve(self, reference: str) -> ServedModel:
+        line, durations_s = self._runtime.services.line(reference), self._registry.durations_s(reference)
+        return ServedModel(reference, line, LatencyModel.from_sweep(durations_s))
 
     @property
     def lines(self) -> Sequence[ServedModel]:

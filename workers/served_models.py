@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from pipeline.batching.arrivals import Arrivals
 from pipeline.batching.latency import LatencyModel
@@ -26,15 +27,34 @@ class ServedModel:
     held_since: float | None = None
 
 
-class ServedModels:
+class Served(Protocol):
+    """One version as the model thread serves it."""
+
+    @property
+    def reference(self) -> str:
+        """`name:version`."""
+        ...
+
+
+Model = TypeVar("Model", bound=Served)
+
+
+class ServedModels(Generic[Model]):
     """The served versions; what was learnt of one is kept while it is served.
 
     The model thread follows the registry between two batches; other threads read what it left.
+
+    Parameters
+    ----------
+    registry
+        Whose versions are served.
+    serve
+        Makes what a new version is served with; KeyError where its card is not on the shelf yet.
     """
 
-    def __init__(self, registry: ModelRegistry, line: Callable[[str], WaitingLine]) -> None:
-        self._registry, self._line = registry, line
-        self._models: tuple[ServedModel, ...] = ()
+    def __init__(self, registry: ModelRegistry, serve: Callable[[str], Model]) -> None:
+        self._registry, self._serve = registry, serve
+        self._models: tuple[Model, ...] = ()
         self.follow()
 
     def follow(self) -> None:
@@ -44,15 +64,14 @@ class ServedModels:
             known = {model.reference: model for model in self._models}
             self._models = tuple(model for reference in served if (model := known.get(reference) or self._new(reference)))
 
-    def _new(self, reference: str) -> ServedModel | None:
+    def _new(self, reference: str) -> Model | None:
         try:
-            line = self._line(reference)
+            return self._serve(reference)
         except KeyError:
             # The shelf of cards looks into its folder once a second: the next turn tries again.
             return None
-        return ServedModel(reference, line, LatencyModel.from_sweep(self._registry.durations_s(reference)))
 
-    def __iter__(self) -> Iterator[ServedModel]:
+    def __iter__(self) -> Iterator[Model]:
         return iter(self._models)
 
 

@@ -170,6 +170,16 @@ def test_the_old_version_finishes_its_line_before_it_goes(house: House, cases: S
     assert house.registry.served == (OLD,)
 
 
+def test_a_version_stays_for_a_case_that_its_line_has_lost(house: House) -> None:
+    house.keeper.round()
+    services = house.services
+    PreparedCases(services.ledger, services.tensors, NEW).bring([np.zeros((1, SIDE_PX, SIDE_PX), np.uint8)])
+    house.act(OLD)
+    for _ in range(3):
+        house.turn()
+    assert set(house.registry.served) == {OLD, NEW}
+
+
 def test_cases_that_come_for_a_version_that_has_gone_bring_it_back(house: House, cases: StubCases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.model_keeper.WANTED_EVERY_S", 0.0)
     house.keeper.round()
