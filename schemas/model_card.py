@@ -65,7 +65,7 @@ class FindingCodes(Frozen):
 
 
 class ModelCard(Frozen):
-    """`card.toml` of a model folder."""
+    """`card.toml` of a model folder, or what it adds to a MONAI bundle's `metadata.json`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,62}$")
     version: str = Field(pattern=r"^[0-9A-Za-z.+-]{1,32}$")
@@ -77,10 +77,11 @@ class ModelCard(Frozen):
     """What it was trained and measured on, with the citation that the data's licence asks for."""
     device_uid: str = Field(pattern=r"^[0-9.]{1,64}$")
     """Names this very version of the algorithm (IHE AIR: changes with every retraining)."""
-    network: str
-    """A network of `pipeline/inference/networks/`; no code is ever loaded from a model folder."""
+    network: str | None = None
+    """A network of `pipeline/inference/networks/`, for weights that are safetensors; the other formats bring their own graph."""
     network_arguments: dict[str, int | tuple[int, ...]] = Field(default_factory=dict)
-    weights: str = Field(pattern=r"^[0-9A-Za-z._-]+\.safetensors$")
+    weights: str = Field(pattern=r"^(models/)?[0-9A-Za-z_-][0-9A-Za-z._-]*\.(safetensors|pt2|ts)$")
+    """`.safetensors`, `.pt2` (torch.export) or `.ts` (TorchScript); never a pickle."""
     weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     golden: str | None = Field(default=None, pattern=r"^[0-9A-Za-z._-]+\.npz$")
     golden_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")

@@ -16,6 +16,10 @@ class Access(Frozen):
     api_key: str = Field(repr=False)
     redis_url: str | None = Field(default=None, repr=False)
     """The queues, password included: Flower reads them. None in a file of an older version."""
+    database_url: str | None = Field(default=None, repr=False)
+    """The ledger, password included: `secondread models` acts on it. None in a file of an older version."""
+    models_dir: Path | None = None
+    """Where its models lie; None: those that come with the product."""
 
 
 def access_file(state_dir: Path) -> Path:

@@ -219,4 +219,6 @@ def _local_access(settings: Settings, database_url: str) -> Access:
         metrics_url=f"http://{settings.gateway_host}:{settings.metrics_port}",
         api_key=text,
         redis_url=secret_of(settings, "redis_url"),
+        database_url=database_url,
+        models_dir=settings.models_dir,
     )

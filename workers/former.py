@@ -28,6 +28,8 @@ from workers.firing_report import FiredBatch, observe, show_begun, show_ended
 from workers.isolation import HUNG, Suspects, apart, given_up_after, lost_with, return_all, send_back
 from workers.prefetch import Prefetch
 from workers.served import Chosen, ServedModel, choose
+from workers.served_models import ServedModels, own_cases
+from workers.shadow import Shadow
 from workers.stage_task import PoolRuntime, leave_for_later, require_time
 
 BUSY_MARGIN_S = 0.05
@@ -45,34 +47,31 @@ class Former:
         *,
         on_death: Callable[[], None],
         on_device_lost: Callable[[], None] | None = None,
+        shadow: Shadow | None = None,
     ) -> None:
         settings = runtime.services.settings
-        self._runtime, self._registry, self._on_death = runtime, registry, on_death
+        self._runtime, self._registry, self._on_death, self._shadow = runtime, registry, on_death, shadow
         self._on_device_lost = on_device_lost or on_death
         self._device = settings.device
         self._name = runtime.services.worker
         # The line's moments come from other hosts and from the ledger: all are told by the ledger's clock.
         self._clock = runtime.services.clock
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
-        self._models = [
-            ServedModel(
-                reference,
-                runtime.services.line(reference),
-                LatencyModel.from_sweep(registry.durations_s(reference)),
-                MemoryCap.from_sweep(registry.durations_s(reference)),
-            )
-            for reference in registry.served
-        ]
+        self._models = ServedModels(registry, self._serve)
         self._suspects, self._prefetch = Suspects(), Prefetch(runtime.services)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
         self._thread = threading.Thread(target=self._live, name="model", daemon=True)
 
+    def _serve(self, reference: str) -> ServedModel:
+        line, durations_s = self._runtime.services.line(reference), self._registry.durations_s(reference)
+        return ServedModel(reference, line, LatencyModel.from_sweep(durations_s), MemoryCap.from_sweep(durations_s))
+
     @property
     def lines(self) -> Sequence[ServedModel]:
-        """The served models, for whoever listens to their lines."""
-        return self._models
+        """The models that are served now, for whoever listens to their lines."""
+        return tuple(self._models)
 
     @property
     def is_draining(self) -> bool:
@@ -125,7 +124,10 @@ class Former:
         """Fire once, if the rule says so; return how long to pause."""
         services = self._runtime.services
         try:
-            chosen = choose(services, self._models, self._ceilings, device=self._name, now=self._clock.unix_s())
+            self._models.follow()
+            chosen = choose(services, tuple(self._models), self._ceilings, device=self._name, now=self._clock.unix_s())
+            if self._shadow is not None:
+                self._shadow.rest(not isinstance(chosen, Chosen) and all(model.feeder.held_since is None for model in self._models))
             if isinstance(chosen, Chosen):
                 self._act_on(chosen)
                 return 0.0
@@ -144,11 +146,12 @@ class Former:
             return
         self._pass_on_others(model, busy_until)
         try:
-            claimed = self._claim(model, named, taken)
+            services = self._runtime.services
+            claimed = own_cases(services, model.reference, named, self._claim(model, named, taken))
             self._suspects.meet(claimed)
             cases = self._let_go(chosen, claimed)
             together, others = apart(cases)
-            send_back(self._runtime.services, model.line, named, others)
+            send_back(services, model.line, named, others)
             if isinstance(fire, Fire) and (together := self._in_time(together, fire.predicted_s)):
                 with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
                     self._run(chosen, fire, together)
@@ -221,6 +224,8 @@ class Former:
         with self._within_limit(model, cases, members), self._prefetch.beside(model.line, runner, images=fire.ceiling):
             result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors, ahead=ahead)
         hand_results_on(self._runtime, cases, result, clocks)
+        if self._shadow is not None:
+            self._shadow.offer(cases, result.inferred)
         learn(result, latency=model.latency, cap=model.cap)
         show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
         observe(batch, cases, result, cap=model.cap)

@@ -1,8 +1,12 @@
-"""The inference pool: one process a device. A ring wakes the model thread, which forms the batches."""
+"""The inference pool: one process a device. A ring wakes the model thread, which forms the batches.
+
+Beside it, of the lowest priority: a thread that loads and lets go of model versions, and one that runs a version on trial.
+"""
 
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,9 +25,12 @@ from pipeline.inference.registry import ModelRegistry
 from pipeline.inference.runner import sizes_up_to
 from pipeline.observability.log import logger
 from workers.former import Former
+from workers.model_keeper import ModelKeeper
 from workers.pool_process import pool_runtime, serve
 from workers.replicas import own_device
+from workers.served import ServedModel
 from workers.settings import Settings
+from workers.shadow import Shadow
 from workers.stage_task import PoolRuntime, parse_message
 from workers.wiring import models_dir
 
@@ -51,22 +58,32 @@ def register(app: Celery, former: Former) -> None:
 
 
 def listen(former: Former, client: "redis.Redis") -> None:
-    """Wake the former whenever cases join a line; survives servers that come and go."""
-    by_channel = {model.line.channel: model for model in former.lines}
+    """Wake the former whenever cases join a line; survives servers that come and go, and follows versions that do."""
     while not former.is_draining:
         try:
             with _subscription(client) as channel:
-                channel.subscribe(*by_channel)
+                by_channel = _join(former, channel, {})
                 former.wake()
                 while not former.is_draining:
                     message = channel.get_message(timeout=LISTEN_S)
                     if channel.health_check_response_counter > MOST_PINGS_UNANSWERED:
                         raise redis.ConnectionError("the subscription is deaf")
-                    if message is not None:
+                    if message is not None and message["channel"] in by_channel:
                         former.wake(by_channel[message["channel"]], int(message["data"]))
+                    by_channel = _join(former, channel, by_channel)
         except (redis.RedisError, Unavailable) as error:
             logger().warning("line_not_heard", kind=type(error).__name__)
             time.sleep(HEAR_AGAIN_S)
+
+
+def _join(former: Former, channel: Any, heard: dict[str, ServedModel]) -> dict[str, ServedModel]:
+    """Listen to the lines that are served now; a new one is rung for until its channel is heard."""
+    served = {model.line.channel: model for model in former.lines}
+    if new := served.keys() - heard.keys():
+        channel.subscribe(*new)
+    if gone := heard.keys() - served.keys():
+        channel.unsubscribe(*gone)
+    return served
 
 
 def _subscription(client: "redis.Redis") -> Any:
@@ -76,8 +93,8 @@ def _subscription(client: "redis.Redis") -> Any:
 def main() -> None:
     """Run the pool: `python -m workers.inference`."""
     settings = Settings()
-    with pool_runtime(Pool.INFERENCE, settings, connections=3) as runtime:
-        former = build(runtime)
+    with pool_runtime(Pool.INFERENCE, settings, connections=4) as runtime:
+        former, stop_beside = build(runtime)
         register(runtime.app, former)
         threading.Thread(target=listen, args=(former, runtime.services.redis), name="listener", daemon=True).start()
         former.start()
@@ -85,26 +102,45 @@ def main() -> None:
             serve(runtime, threads=RINGS_AT_ONCE, on_stop=former.drain)
         finally:
             former.join(DRAIN_S)
+            stop_beside()
 
 
-def build(runtime: PoolRuntime) -> Former:
-    """Load the models and put the model thread together."""
-    settings = runtime.services.settings
+def build(runtime: PoolRuntime) -> tuple[Former, Callable[[], None]]:
+    """Load the models that serve and put the model thread together; the second part ends the threads beside it."""
+    services = runtime.services
+    registry = _registry(services.settings)
+    shadow = Shadow(registry, services.tensors)
+    keeper = ModelKeeper(services, registry, shadow, on_death=_die)
+    keeper.begin()
+    logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
+    if not registry.served:
+        folder = str(models_dir(services.settings))
+        raise BadModelFolder("no model folder passed its checks: the log names each and why", folder=folder)
+    shadow.start()
+    keeper.start()
+
+    def stop() -> None:
+        keeper.close()
+        shadow.close()
+
+    return Former(runtime, registry, on_death=_die, on_device_lost=lambda: os._exit(DEVICE_LOST), shadow=shadow), stop
+
+
+def _registry(settings: Settings) -> ModelRegistry:
     device = own_device(settings)
     require_device(device)
     share_device(device, memory_fraction=settings.device_memory_fraction)
-    registry = ModelRegistry(
+    return ModelRegistry(
         models_dir(settings),
         device=device,
         threads=settings.torch_threads,
         precision=settings.precision,
         warm_up=WarmUp(sizes_up_to(settings.batch_images), partial(known_durations, settings.state_dir / PERFORMANCE_FOLDER)),
     )
-    registry.load()
-    logger().info("models_served", models=list(registry.served), refused=list(registry.refused))
-    if not registry.served:
-        raise BadModelFolder("no model folder passed its checks: the log names each and why", folder=str(models_dir(settings)))
-    return Former(runtime, registry, on_death=lambda: os._exit(DEAD_MODEL_THREAD), on_device_lost=lambda: os._exit(DEVICE_LOST))
+
+
+def _die() -> None:
+    os._exit(DEAD_MODEL_THREAD)
 
 
 if __name__ == "__main__":

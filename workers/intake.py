@@ -14,6 +14,7 @@ from pipeline.dicom.decoder import Decoder
 from pipeline.dicom.instance import DecodeLimits
 from pipeline.errors import QueueUnavailable
 from pipeline.flow import Pool
+from pipeline.inference.shelf import cards_for
 from pipeline.observability.log import logger
 from pipeline.persistence.ledger.claims import Claimed, HandOn, Rung, hand_on, read_unclaimed
 from pipeline.stages.fetch import fetch
@@ -22,6 +23,7 @@ from schemas.work import CaseWork, PreparedCase
 from workers.doorbell import place_in_line, ring
 from workers.endings import Written, free_tensors
 from workers.pool_process import pool_runtime, serve
+from workers.serving import ServingPlans
 from workers.settings import Settings
 from workers.stage_task import PoolRuntime, StageClock, run_stage
 from workers.wiring import Services
@@ -46,6 +48,7 @@ class IntakeWork:
 
     def __init__(self, runtime: PoolRuntime, tools: PreprocessTools) -> None:
         self._runtime, self._tools = runtime, tools
+        self._plans = ServingPlans(runtime.services.ledger)
 
     def do(self, case: Claimed, clock: StageClock) -> Prepared:
         """Fetch and preprocess one case."""
@@ -54,7 +57,8 @@ class IntakeWork:
         limit_s = min(flow.FETCH.limit_s, case.left_s)
         fetched = fetch(case.input, case_id=case.case_id, uploads=services.uploads, sources=services.sources, limit_s=limit_s)
         clock.enter(flow.PREPROCESS.name)
-        tools = replace(self._tools, until_s=case.until_s)
+        cards = cards_for(services.cards, self._plans.current(), case.case_id)
+        tools = replace(self._tools, cards=cards, until_s=case.until_s)
         prepared = preprocess(fetched, case_id=case.case_id, generation=case.attempt, tools=tools, now=services.clock.now())
         return Prepared(case, prepared, clock.finish())
 

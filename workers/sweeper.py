@@ -169,7 +169,7 @@ class Sweeper:
         for _ in range(SLICE_AFTER_LOSS // SLICE):
             page = sweep.awaiting_inference(self._services.ledger, after_no=self._line_read_to, limit=SLICE)
             self._line_read_to = page[-1].rung.publish_no if len(page) == SLICE else 0
-            models = {case.model for case in page} & set(self._services.cards)
+            models = {case.model for case in page if case.model in self._services.cards}
             lost_count = sum(self._mend_line(model, [case for case in page if case.model == model]) for model in models)
             if lost_count < SLICE:
                 return

@@ -11,7 +11,8 @@ from pathlib import Path
 import redis
 
 from pipeline.callbacks.destination import Destination
-from pipeline.inference.card import SHIPPED_MODELS, Cards, find_cards
+from pipeline.inference.card import SHIPPED_MODELS, Cards
+from pipeline.inference.shelf import CardShelf
 from pipeline.persistence.ledger.clock import LedgerClock
 from pipeline.persistence.ledger.engine import Ledger, open_ledger
 from pipeline.persistence.sources import NamedSource
@@ -115,7 +116,7 @@ def open_services(settings: Settings, *, role: str, connections: int = 5, redis_
             tensors=SharedMemoryStore(tensor_dir(settings), capacity_bytes=settings.tensor_capacity_bytes),
             uploads=uploads,
             sources=sources,
-            cards=find_cards(models_dir(settings)),
+            cards=CardShelf(models_dir(settings)),
         )
     finally:
         uploads.close()

@@ -1,16 +1,19 @@
 """Model folders as every pool sees them: read the card, choose a model. Torch stays out of here."""
 
+import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pipeline.errors import SecondreadError
+from pipeline.inference.bundle import card_fields, find_metadata
 from schemas.instance import InstanceHeader
 from schemas.model_card import ModelCard
 
@@ -43,36 +46,62 @@ class Survey:
 
 
 def load_card(folder: Path) -> ModelCard:
-    """Read `card.toml` of one model folder.
+    """Read the card of one model folder: `card.toml`, which may complete or correct a MONAI bundle's `metadata.json`.
 
     Raises
     ------
     BadModelFolder
-        The card is missing, is no TOML, lacks or misstates a field, or its fields contradict each other.
+        The card is missing, is no TOML or JSON, lacks or misstates a field, or its fields contradict each other.
     """
-    place = f"{folder.name}/{CARD_FILE}"
-    fields = _read_fields(folder / CARD_FILE, place)
+    place, metadata = f"{folder.name}/{CARD_FILE}", find_metadata(folder)
+    if metadata is None:
+        fields = _read_fields(folder / CARD_FILE, place, tomllib.loads)
+    else:
+        fields = card_fields(_read_fields(metadata, f"{folder.name}/{metadata.name}", json.loads))
+        if (folder / CARD_FILE).exists():
+            fields = _completed(fields, _read_fields(folder / CARD_FILE, place, tomllib.loads))
+        place = f"{place} and {metadata.name}"
     try:
         card = ModelCard.model_validate(fields)
     except ValidationError as error:
-        faults = tuple(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        faults = tuple(f"{'.'.join(map(str, fault['loc']))}: {_fault_text(fault)}" for fault in error.errors())
         raise BadModelFolder(f"{place}: {'; '.join(faults)}", file=place, fields=faults) from error
     _require_consistency(card, place)
     return card
 
 
-def _read_fields(path: Path, place: str) -> dict[str, Any]:
+def _read_fields(path: Path, place: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadModelFolder(f"{place}: cannot be read ({error.strerror})", file=place) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadModelFolder(f"{place}: not valid TOML ({error})", file=place) from error
+    except ValueError as error:  # both parsers', and that of an encoding
+        raise BadModelFolder(f"{place}: not valid {path.suffix[1:].upper()} ({error})", file=place) from error
+    if not isinstance(fields, dict):
+        raise BadModelFolder(f"{place}: it is no table of fields", file=place)
+    return fields
+
+
+def _completed(fields: dict[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay what one source states over the other's, table by table."""
+    laid = {
+        key: _completed(fields[key], value) if isinstance(fields.get(key), dict) and isinstance(value, dict) else value
+        for key, value in by.items()
+    }
+    return fields | laid
+
+
+def _fault_text(fault: ErrorDetails) -> str:
+    return "nobody states it" if fault["type"] == "missing" else fault["msg"]
 
 
 def _require_consistency(card: ModelCard, place: str) -> None:
     if (card.golden is None) != (card.golden_sha256 is None):
         raise BadModelFolder(f"{place}: golden, golden_sha256: state both or neither", file=place, fields=("golden", "golden_sha256"))
+    is_ours = card.weights.endswith(".safetensors")
+    if is_ours != (card.network is not None):
+        says = "name the network that safetensors are for" if is_ours else "weights of this format bring their own network"
+        raise BadModelFolder(f"{place}: network: {says}", file=place, fields=("network",))
     # Both have an operating point in `thresholds`, which would hang in the air.
     missing = {"malignancy", "presence"} - set(card.scores)
     if missing or len(set(card.scores)) != len(card.scores):
@@ -149,6 +178,11 @@ def choose_card(cards: Cards, header: InstanceHeader) -> ModelCard | None:
 def newest(versions: Iterable[ModelCard]) -> ModelCard:
     """The newest of one model's versions."""
     return max(versions, key=lambda card: _version_order(card.version))
+
+
+def newest_first(versions: Iterable[str]) -> list[str]:
+    """Order versions, 1.10 before 1.9."""
+    return sorted(versions, key=_version_order, reverse=True)
 
 
 def _version_order(version: str) -> tuple[tuple[int, str], ...]:

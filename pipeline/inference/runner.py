@@ -18,14 +18,12 @@ from pipeline.errors import ModelFailed
 from pipeline.inference.card import load_card
 from pipeline.inference.device import set_threads
 from pipeline.inference.failures import BadOutput, OutOfDeviceMemory, UnfitBatch, is_lost, is_out_of_memory, sounds_out_of_memory
+from pipeline.inference.formats import load_network
 from pipeline.inference.forward import Answers, Forward
 from pipeline.inference.golden import GoldenSetFailed, read_golden
 from pipeline.inference.graphs import Eager, Graphed, Program
-from pipeline.inference.networks import build_network
-from pipeline.inference.networks.fusion import fold_norms
 from pipeline.inference.seal import Seals
 from pipeline.inference.transfer import CudaTransfer, Staged, UInt8Array, transfer_for
-from pipeline.inference.weights import read_weights
 from schemas.model_card import ModelCard, Precision
 
 WARM_UP_SIZES: Final = (1, 2, 4, 8, 16)
@@ -103,12 +101,11 @@ class ModelRunner:
         BadModelFolder
             The card is faulty, or it and the weights do not describe the same network.
         WeightsRefused
-            The weights are missing, not those of the card, or no safetensors file.
+            The weights are missing, not those of the card, or not of the format that their name says.
         """
         set_threads(threads)
-        card = load_card(folder)
-        network = fold_norms(build_network(card, read_weights(folder, card)))
-        place = torch.device(device)
+        card, place = load_card(folder), torch.device(device)
+        network = load_network(folder, card, device=place)
         if precision != "float32" and precision in card.precisions and card.golden is not None:
             narrowed = cls(card, network, folder=folder, device=place, precision=precision)
             if narrowed._keeps_golden_answers():
@@ -175,8 +172,8 @@ class ModelRunner:
             raise BadOutput("the model's answer is not finite", rows=bad_rows, model=self.card.reference)
         return ModelOutput(answers.probability.numpy(), answers.scores.numpy(), answers.seals.numpy(), self.precision)
 
-    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
-        """Run every batch size once untimed and once timed; return L(b), the seconds that a batch of b images takes.
+    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES, *, clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
+        """Run every batch size once untimed and once timed by `clock`; return L(b), the seconds that a batch of b images takes.
 
         The largest comes first: the memory that it takes is kept, and the others fit into it. Sizes that the device's memory
         does not hold are left out.
@@ -195,9 +192,9 @@ class ModelRunner:
             try:
                 self._prepare(noise[:size])
                 self.run(noise[:size])
-                begun_s = time.perf_counter()
+                begun_s = clock()
                 self.run(noise[:size])
-                durations_s[size] = time.perf_counter() - begun_s
+                durations_s[size] = clock() - begun_s
             except OutOfDeviceMemory:
                 log.warning("size_does_not_fit", model=self.card.reference, images=size, device=str(self.device))
                 if size == min(sizes):

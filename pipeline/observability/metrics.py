@@ -55,6 +55,27 @@ MEMORY_CAP = Gauge(
 )
 FORWARD_SECONDS = Histogram("secondread_gpu_forward_seconds", "Forward passes.", ["device"], buckets=SECONDS)
 
+MODEL_LOADED = Gauge(
+    "secondread_model_loaded", "1 when a process has loaded a version, 0 when one has let it go.", ["model"], multiprocess_mode="mostrecent"
+)
+MODELS_REFUSED = Counter("secondread_model_refused_total", "Model folders that did not pass their checks, by the reason's code.", ["code"])
+SHADOW_COMPARED = Counter(
+    "secondread_shadow_compared_total", "Cases that a shadow version read too, by whether it decides alike.", ["model", "agreement"]
+)
+SHADOW_SKIPPED = Counter("secondread_shadow_skipped_total", "Cases that a shadow had no idle capacity for.", ["model"])
+SHADOW_DICE = Histogram(
+    "secondread_shadow_dice",
+    "Overlap of the shadow's outline with the answer's; 1 where both are empty.",
+    ["model"],
+    buckets=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1),
+)
+SHADOW_SCORE_GAP = Histogram(
+    "secondread_shadow_score_gap",
+    "Largest difference between a score of the shadow and the answer's.",
+    ["model"],
+    buckets=(0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
+)
+
 MESSAGES_REPUBLISHED = Counter("secondread_messages_republished_total", "Doorbells rung again by the sweeper.", ["pool", "cause"])
 RING_BUDGET_SPENT = Counter(
     "secondread_ring_budget_spent_total", "Rounds in which the sweeper rang all that its budget allows; the rest waits for the next."

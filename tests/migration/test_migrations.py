@@ -121,7 +121,7 @@ def test_a_migration_gives_up_on_a_lock_and_leaves_everything_as_it_was(empty_ur
     migrate(empty_url)
 
     # A table that the newest revision touches: each revision is a transaction of its own.
-    with locked(empty_url, "retry_budgets"):
+    with locked(empty_url, "model_reports"):
         started = time.monotonic()
         with pytest.raises(exc.OperationalError, match="lock timeout"):
             downgrade(empty_url, "base")

@@ -19,6 +19,7 @@ COMMANDS = {
     "cancel": LazyCommand("workers.cli.cancel:cancel", "End a case that needs no answer any more."),
     "compensation": LazyCommand("workers.cli.compensation:compensation", "List put-off cases; retry or close one."),
     "profile": LazyCommand("workers.cli.profile:profile", "Measure a model on a device: operations, layers, batch sizes, the knee."),
+    "models": LazyCommand("workers.cli.models:models", "List, add, check, switch and roll back model versions."),
     "settings": LazyCommand("workers.cli.settings:settings", "Show every setting, its meaning, and the value in force."),
     "problems": LazyCommand("workers.cli.problems:problems", "Explain the codes of refusals and failures."),
     "doctor": LazyCommand("workers.cli.doctor:doctor", "Say in sentences what this machine lacks."),

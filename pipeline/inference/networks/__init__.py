@@ -33,7 +33,7 @@ def build_network(card: ModelCard, weights: Mapping[str, Tensor]) -> nn.Module:
         The network is unknown, its arguments do not fit, the weights are not its own, or it cannot take the card's side.
     """
     place = f"{card.reference} {CARD_FILE}"
-    if card.network not in NETWORKS:
+    if card.network is None or card.network not in NETWORKS:
         raise BadModelFolder(f"{place}: network: {card.network} is none of {', '.join(NETWORKS)}", fields=("network",))
     try:
         network = NETWORKS[card.network](**card.network_arguments, scores=len(card.scores))

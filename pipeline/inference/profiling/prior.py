@@ -1,5 +1,6 @@
 """What an inference process that starts takes from the performance card of an earlier measurement."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,11 @@ log = structlog.get_logger(__name__)
 class WarmRunner(Runner, Protocol):
     """What is warmed."""
 
-    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
+    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES, *, clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
         """Run every size once untimed and once timed."""
 
 
+Clock = Callable[[], float]
 Known = Callable[[Runner], Mapping[int, float] | None]
 """Gives L(b) of a loaded model from an earlier measurement, or None."""
 
@@ -62,12 +64,14 @@ class WarmUp:
     known: Known = nothing_known
     """Gives the durations of an earlier measurement, which are better than a warm-up's."""
 
-    def durations_s(self, runner: WarmRunner) -> dict[int, float]:
+    def durations_s(self, runner: WarmRunner, *, clock: Clock = time.perf_counter) -> dict[int, float]:
         """Warm one model up and return L(b), as `warmed` does."""
-        return warmed(runner, self.known(runner), self.sizes)
+        return warmed(runner, self.known(runner), self.sizes, clock=clock)
 
 
-def warmed(runner: WarmRunner, known: Mapping[int, float] | None, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
+def warmed(
+    runner: WarmRunner, known: Mapping[int, float] | None, sizes: Sequence[int] = WARM_UP_SIZES, *, clock: Clock = time.perf_counter
+) -> dict[int, float]:
     """Warm every batch size up, and return L(b): the card's, which many runs gave, where the device still lives up to it.
 
     It does where the smallest and the largest batch that were warmed up take about what the card says. Else, and without a card
@@ -78,7 +82,7 @@ def warmed(runner: WarmRunner, known: Mapping[int, float] | None, sizes: Sequenc
     BadOutput, OutOfDeviceMemory, ModelFailed
         As `ModelRunner.warm_up`.
     """
-    seen = runner.warm_up(sizes)
+    seen = runner.warm_up(sizes, clock=clock)
     if known is None or not {min(seen), max(seen)} <= known.keys():
         return seen
     ratios = {size: seen[size] / known[size] for size in (min(seen), max(seen))}

@@ -192,3 +192,40 @@ DELIVERY_ATTEMPTS = Table(
     Column("duration_ms", Integer),
     Column("at", MOMENT, nullable=False),
 )
+
+# Which versions of a model serve: the newest act of a name is in force. Rows are only added.
+MODEL_ACTS = Table(
+    "model_acts",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    # From 1 for each name: of two operators who act on the same state, one wins.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("act", Text, nullable=False),
+    Column("serving", Text),
+    Column("canary", Text),
+    Column("share", Double, nullable=False, server_default=text("0")),
+    Column("shadow", Text),
+    Column("candidate", Text),
+    Column("before", Text),
+    Column("actor", Text, nullable=False),
+    Column("at", MOMENT, nullable=False, server_default=text("clock_timestamp()")),
+)
+
+# What each inference process has loaded or refused, and when it last said so.
+MODEL_REPORTS = Table(
+    "model_reports",
+    METADATA,
+    Column("worker", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    # The act that a refusal answers: another act is another try.
+    Column("act_number", Integer, nullable=False, server_default=text("0")),
+    Column("digest", Text),
+    Column("code", Text),
+    Column("reason", Text),
+    # L(1) and L(16) as the warm-up measured them.
+    Column("one_s", Double),
+    Column("most_s", Double),
+    Column("seen_at", MOMENT, nullable=False),
+)

@@ -18,7 +18,7 @@ from schemas.message import StageMessage
 from schemas.work import CaseInput
 from tests.integration.workers.stub_work import ENDPOINT, new_id
 
-EMPTY = "TRUNCATE cases, case_events, results, deliveries, idempotency_keys"
+EMPTY = "TRUNCATE cases, case_events, results, deliveries, idempotency_keys, model_acts, model_reports"
 LAPSE = text("UPDATE cases SET lease_until = clock_timestamp() - interval '1 ms' WHERE lease_until IS NOT NULL")
 AGE = text("UPDATE cases SET published_at = published_at - interval '1 h', due_at = due_at - interval '1 h' WHERE ended_at IS NULL")
 COMPENSATION = text("UPDATE cases SET lane = 'compensation', compensation_attempts = 1")

@@ -51,7 +51,8 @@ def card(noon: datetime) -> PerformanceCard:
 def test_the_cost_of_a_batch_comes_from_the_card(runtime: PoolRuntime, card: PerformanceCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prior, "BELIEVED_WITHIN", float("inf"))
     keep(card, runtime.services.settings.state_dir / FOLDER)
-    former = build(replace(runtime, pool=Pool.INFERENCE))
+    former, stop = build(replace(runtime, pool=Pool.INFERENCE))
+    stop()
 
     (line,) = former.lines
     assert line.latency == LatencyModel.from_sweep(SECONDS)
@@ -60,7 +61,8 @@ def test_the_cost_of_a_batch_comes_from_the_card(runtime: PoolRuntime, card: Per
 
 def test_a_card_that_is_far_off_is_not_believed(runtime: PoolRuntime, card: PerformanceCard) -> None:
     keep(card, runtime.services.settings.state_dir / FOLDER)
-    former = build(replace(runtime, pool=Pool.INFERENCE))
+    former, stop = build(replace(runtime, pool=Pool.INFERENCE))
+    stop()
 
     (line,) = former.lines
     assert line.latency.seconds(1) < 5.0

@@ -1,5 +1,7 @@
+import gc
 import hashlib
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,54 @@ def test_nothing_is_served_before_it_was_loaded(small: tuple[Path, ModelCard]) -
         ModelRegistry(small[0].parent).runner(small[1].reference)
     assert isinstance(missing.value, Unavailable)
     assert missing.value.facts == {"model": small[1].reference}
+
+
+def test_versions_are_admitted_one_by_one_beside_each_other(small: tuple[Path, ModelCard]) -> None:
+    folder, card = small
+    other = write_seeded_model(folder.parent / "other", seed=2, side_px=32, widths=(4, 4, 4, 4))
+    registry = ModelRegistry(folder.parent)
+    assert registry.admit(card.reference) is None
+    assert registry.served == (card.reference,)
+    assert registry.admit(other.reference, in_background=True) is None
+    assert set(registry.served) == {card.reference, other.reference}
+    assert all(seconds > 0 for seconds in registry.durations_s(other.reference).values())
+
+
+def test_a_version_without_a_folder_is_refused(small: tuple[Path, ModelCard]) -> None:
+    refusal = ModelRegistry(small[0].parent).admit("seeded-unet:99")
+    assert refusal is not None
+    assert refusal.code == "bad-model-folder"
+
+
+def test_what_a_library_raises_on_a_folder_is_a_refusal_too(small: tuple[Path, ModelCard], monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*_: object, **__: object) -> None:
+        raise AttributeError("of a library")
+
+    monkeypatch.setattr("pipeline.inference.registry.ModelRunner.load", raising)
+    refusal = ModelRegistry(small[0].parent).admit(small[1].reference)
+    assert refusal is not None
+    assert refusal.code == "model-failed"
+    assert "AttributeError" in str(refusal)
+
+
+def test_a_retired_version_takes_no_new_work_but_finishes_what_it_has(small: tuple[Path, ModelCard]) -> None:
+    folder, card = small
+    registry = ModelRegistry(folder.parent)
+    registry.load()
+    registry.retire(card.reference)
+    assert not registry.served
+    assert registry.runner(card.reference).card == card
+    assert registry.admit(card.reference) is None
+    assert registry.served == (card.reference,)
+
+
+def test_the_memory_of_a_dropped_version_is_free(small: tuple[Path, ModelCard]) -> None:
+    folder, card = small
+    registry = ModelRegistry(folder.parent)
+    registry.load()
+    runner = weakref.ref(registry.runner(card.reference))
+    registry.drop(card.reference)
+    gc.collect()
+    assert runner() is None
+    with pytest.raises(ModelNotServed):
+        registry.runner(card.reference)

@@ -6,16 +6,7 @@ import pytest
 
 from pipeline.inference.weights import WeightsRefused, read_weights
 from schemas.model_card import ModelCard
-
-
-class Canary:
-    """Its pickle makes a file when it is opened."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[object, tuple[Path]]:
-        return Path.touch, (self._path,)
+from tests.unit.inference.canary import Canary
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """What an inference process makes of a performance card, and when it does not believe it."""
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ class Timed:
     def run(self, batch: UInt8Array) -> None:
         self.runs[len(batch)] += 1
 
-    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES) -> dict[int, float]:
+    def warm_up(self, sizes: Sequence[int] = WARM_UP_SIZES, *, clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
         self.runs.update([*sizes, *sizes])
         return {size: self._factor * SECONDS[size] for size in sizes}
 
