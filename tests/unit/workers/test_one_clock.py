@@ -12,6 +12,7 @@ REASONS = {
     "pipeline/callbacks/client.py": "a default; the delivery pool passes the ledger's clock",
     "workers/client.py": "the receiver of a callback judges its age by its own clock, as the standard says",
     "workers/cli/diagnosis/servers.py": "compares this host's clock with the ledger's",
+    "pipeline/inference/profiling/__main__.py": "when a card was measured, for people; nothing is decided by it",
     "workers/cli/doctor.py": "looks whether this host's clock can be right",
     "workers/cli/list.py": "a person's wish, in hours before now",
     "workers/deployment.py": "compares this host's clock with the ledger's",
