@@ -1,7 +1,7 @@
 """While a batch runs, the head of the line is read: copies that confer no ownership and are dropped where they are not wanted.
 
 On for CUDA devices. There a model thread waits for the device while a core is idle. On a CPU the same reading (a question to the
-line, one to the ledger, a thread) takes the core that the forward pass runs on, and what it saves is paid with what it costs.
+line, one to the ledger, a thread) takes the core that the forward pass runs on, and no gain was measured (decision 0010).
 """
 
 import threading
