@@ -5,7 +5,7 @@ Nothing waits in this process but the batch that it runs, so a crash loses a lea
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from pipeline.persistence.waiting_line import Waiting
 from pipeline.stages.infer import BatchMember, Firing, infer
 from workers.batch_run import clocks_for, hand_results_on, learn
 from workers.firing_report import FiredBatch, observe, show_begun, show_ended
+from workers.hand_over import HandOver
 from workers.isolation import HUNG, Suspects, apart, given_up_after, lost_with, return_all, send_back
 from workers.prefetch import Prefetch
 from workers.served import Chosen, ServedModel, choose
@@ -59,6 +60,7 @@ class Former:
         self._ceilings = Ceilings(settings.batch_images, settings.batch_window_s)
         self._models = ServedModels(registry, self._serve)
         self._suspects, self._prefetch = Suspects(), Prefetch(runtime.services)
+        self._hand_over = HandOver(on_death=on_death)
         self._awake = threading.Condition()
         self._is_rung = False
         self._is_draining = False
@@ -87,6 +89,10 @@ class Former:
         with self._awake:
             self._is_draining = True
             self._awake.notify()
+
+    def settle(self) -> None:
+        """Wait until the batch that ran last is handed on; in the model thread, or where there is none."""
+        self._hand_over.finish()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the last batch of a drain."""
@@ -119,6 +125,7 @@ class Former:
                     self._awake.wait_for(lambda: self._is_rung or self._is_draining, pause_s)
                 self._is_rung = False
         self._pass_on_all()
+        self.settle()
 
     def _turn(self) -> float:
         """Fire once, if the rule says so; return how long to pause."""
@@ -153,8 +160,7 @@ class Former:
             together, others = apart(cases)
             send_back(services, model.line, named, others)
             if isinstance(fire, Fire) and (together := self._in_time(together, fire.predicted_s)):
-                with self._runtime.leases.holding([(case.case_id, case.attempt) for case in together]):
-                    self._run(chosen, fire, together)
+                self._run(chosen, fire, together)
         finally:
             model.feeder.held_since = None
 
@@ -221,14 +227,22 @@ class Former:
         members = [BatchMember(case.case_id, case.attempt, case.input, case.work) for case in cases]
         runner = self._registry.runner(model.reference)
         ahead = self._prefetch.taken(model.reference)
-        with self._within_limit(model, cases, members), self._prefetch.beside(model.line, runner, images=fire.ceiling):
-            result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors, ahead=ahead)
-        hand_results_on(self._runtime, cases, result, clocks)
-        if self._shadow is not None:
-            self._shadow.offer(cases, result.inferred)
-        learn(result, latency=model.latency, cap=model.cap)
-        show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
-        observe(batch, cases, result, cap=model.cap)
+        with ExitStack() as until_run:
+            until_run.enter_context(self._runtime.leases.holding([(case.case_id, case.attempt) for case in cases]))
+            with self._within_limit(model, cases, members), self._prefetch.beside(model.line, runner, images=fire.ceiling):
+                result = infer(members, firing, runner=runner, tensors=self._runtime.services.tensors, ahead=ahead)
+            learn(result, latency=model.latency, cap=model.cap)
+            until_handed_on = until_run.pop_all()
+
+        def hand_on() -> None:
+            with until_handed_on:
+                hand_results_on(self._runtime, cases, result, clocks)
+            if self._shadow is not None:
+                self._shadow.offer(cases, result.inferred)
+            show_ended(self._runtime, batch, cases, result, runtime_s=clocks[cases[0].case_id].age_s)
+            observe(batch, cases, result, cap=model.cap)
+
+        self._hand_over.give(hand_on)
 
     @contextmanager
     def _within_limit(self, model: ServedModel, cases: Sequence[Claimed], members: Sequence[BatchMember]) -> Iterator[None]:

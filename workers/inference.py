@@ -1,6 +1,6 @@
 """The inference pool: one process a device. A ring wakes the model thread, which forms the batches.
 
-Beside it, of the lowest priority: a thread that loads and lets go of model versions, and one that runs a version on trial.
+Beside it, of low priority: a thread that loads and lets go of model versions, and one that runs a version on trial.
 """
 
 import os

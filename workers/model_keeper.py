@@ -26,7 +26,7 @@ WANTED_EVERY_S: Final = 5.0
 
 
 class ModelKeeper:
-    """Keeps the registry of one inference process as the ledger's plans want it, in a thread of the lowest priority.
+    """Keeps the registry of one inference process as the ledger's plans want it, in a thread of low priority.
 
     A version that is refused is refused once for each act that names it, and named in the log, the metrics and the ledger;
     whatever serves goes on.

@@ -1,6 +1,6 @@
 """A version on trial: it reads what another has answered, on idle capacity alone, and what it says is compared and kept from everybody.
 
-A thread of the lowest priority, one case at a time, and only while the model thread has nothing to fire. What it cannot take
+A thread of low priority, one case at a time, and only while the model thread has nothing to fire. What it cannot take
 is skipped and counted: nothing waits for it.
 """
 

@@ -52,6 +52,7 @@ def states_after(former: Former, cases: StubCases, wanted: dict[UUID, str]) -> d
     """Let the model thread turn until the cases stand where they should."""
     for _ in range(MOST_TURNS):
         former._turn()
+        former.settle()
         if cases.states() == wanted:
             break
     return cases.states()

@@ -72,6 +72,7 @@ def test_of_two_idle_formers_the_second_leaves_the_line_to_the_first(
         """Another case comes, and the other former looks, between the first one's look and its firing."""
         late.extend(in_line(runtime, registry.served[0], 1))
         pauses_s.append(second._turn())
+        second.settle()
         acts(chosen)
 
     monkeypatch.setattr(first, "_act_on", while_it_decides)
@@ -138,6 +139,7 @@ def turns_until(former: Former, is_so: Callable[[], bool], *, most: int = MOST_T
     """Let the model thread turn until something is so; say whether it is."""
     for _ in range(most):
         former._turn()
+        former.settle()
         if is_so():
             return True
     return False

@@ -70,7 +70,9 @@ class House:
         """A round of the keeper, and then as many turns of the model thread as there is work for."""
         self.keeper.round()
         for _ in range(ROUNDS):
-            if self.former._turn() > 0:
+            pause_s = self.former._turn()
+            self.former.settle()
+            if pause_s > 0:
                 return
 
 

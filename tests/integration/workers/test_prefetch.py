@@ -74,6 +74,7 @@ def after_the_first_batch(runtime: PoolRuntime, former: Former) -> Callable[[], 
     def run_it() -> list[UUID]:
         held = in_line(runtime, MODEL, FIRST + NEXT)
         former._turn()
+        former.settle()
         former._prefetch._readings[MODEL]._thread.join(60)
         return held[FIRST:]
 
