@@ -77,8 +77,10 @@ def answering(ledger: Ledger, workers: Sequence[str], state: ReportState) -> Ite
         while not is_over.wait(0.05):
             candidate = read_plans(ledger)[NAME].candidate
             if candidate is not None:
+                # The old version may be the candidate itself.
+                about: dict[str, ReportState] = {candidate: state, OLD: "loaded"}
                 for worker in workers:
-                    says(ledger, worker, (OLD, "loaded"), (candidate, state))
+                    says(ledger, worker, *about.items())
 
     thread = threading.Thread(target=answer)
     thread.start()
