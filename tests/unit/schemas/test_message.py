@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from pydantic import ValidationError
 
-from schemas.message import SCHEMA_VERSION, StageMessage, is_newer, read_message
+from schemas.message import MOST_CASES, SCHEMA_VERSION, StageMessage, is_newer, read_message
 
 GIVEN: dict[str, Any] = {
     "case_ids": ["019f0000-0000-7000-8000-00000000002a", "019f0000-0000-7000-8000-00000000002b"],
@@ -44,7 +44,7 @@ def test_a_message_comes_back_from_json_as_it_was() -> None:
         {"publish_no": "many"},
         {"case_ids": []},
         {"case_ids": ["case_1"]},
-        {"case_ids": GIVEN["case_ids"] * 5},
+        {"case_ids": GIVEN["case_ids"][:1] * (MOST_CASES + 1)},
         {"stage": "x" * 33},
         {"deadline_at": "2026-01-02T12:00:30"},
     ],
