@@ -89,3 +89,10 @@ def test_only_a_higher_number_is_newer_and_everything_else_is_held_to_the_letter
 
 def test_a_message_that_names_no_version_is_of_the_first() -> None:
     assert read_message(GIVEN).schema_version == 1
+
+
+def test_the_longest_doorbell_stays_below_a_kilobyte() -> None:
+    given = GIVEN | {"case_ids": GIVEN["case_ids"][:1] * MOST_CASES, "stage": "s" * 32, "publish_no": 10**15}
+
+    # As Celery's serialiser writes it, with a space after each comma and colon.
+    assert len(json.dumps(read_message(given).model_dump(mode="json"))) < 1_000
