@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from celery import Celery
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -27,7 +28,7 @@ from pipeline.persistence.ledger.engine import Ledger, open_ledger, run
 from pipeline.persistence.ledger.outcomes import Answer, Callback, Ownership
 from pipeline.persistence.ledger.tables import METADATA
 from pipeline.persistence.uploads import ObjectPlace
-from pipeline.persistence.waiting_line import open_redis
+from pipeline.persistence.waiting_line import WaitingLine, open_redis
 from pipeline.tensors.memory import MemoryStore
 from schemas.work import CaseInput, ReceivedInstance
 from tests.integration.persistence.answers import answer_of
@@ -222,3 +223,14 @@ def app(services: Services) -> Iterator[Celery]:
     """Its publisher."""
     with make_app(services.settings) as app:
         yield app
+
+
+@pytest.fixture
+def client(clean_redis: str) -> Iterator["redis.Redis"]:
+    with open_redis(clean_redis) as client:
+        yield client
+
+
+@pytest.fixture
+def line(client: "redis.Redis") -> WaitingLine:
+    return WaitingLine(client, model="breast-us:1.0", bucket="256")

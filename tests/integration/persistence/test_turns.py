@@ -1,27 +1,15 @@
 """Whose turn it is to decide about a waiting line, and what the devices say of themselves, in a real Valkey."""
 
-from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
 import redis
 
-from pipeline.persistence.waiting_line import TURN_S, AnothersTurn, LineView, Waiting, WaitingLine, open_redis
+from pipeline.persistence.waiting_line import TURN_S, AnothersTurn, LineView, Waiting, WaitingLine
 
 pytestmark = pytest.mark.services
 
 NOW = 1_767_355_200.123456
-
-
-@pytest.fixture
-def client(clean_redis: str) -> Iterator["redis.Redis"]:
-    with open_redis(clean_redis) as client:
-        yield client
-
-
-@pytest.fixture
-def line(client: "redis.Redis") -> WaitingLine:
-    return WaitingLine(client, model="breast-us:1.0", bucket="256")
 
 
 def waiting() -> Waiting:

@@ -20,17 +20,6 @@ NOW = 1_767_355_200.123456
 
 
 @pytest.fixture
-def client(clean_redis: str) -> Iterator["redis.Redis"]:
-    with open_redis(clean_redis) as client:
-        yield client
-
-
-@pytest.fixture
-def line(client: "redis.Redis") -> WaitingLine:
-    return WaitingLine(client, model="breast-us:1.0", bucket="256")
-
-
-@pytest.fixture
 def line_away() -> Iterator[WaitingLine]:
     """A line whose address nobody listens on: bound, so that nobody can begin to."""
     with socket.socket() as bound:
